@@ -1,0 +1,71 @@
+/*
+ * The exit is told by the kernel (pidfd, EVFILT_PROC). Where that is not to be had (an old kernel, a sandbox, no
+ * descriptor left) the process is looked at, at intervals that grow to 50 ms. It is never reaped here: its exit
+ * status belongs to whoever started it.
+ */
+#include "child.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+#define FIRST_LOOK NS_PER_MS
+#define LONGEST_INTERVAL (50 * NS_PER_MS)
+
+void child_watch(struct child *c, struct poller *p, pid_t pid)
+{
+    *c = (struct child){.pid = pid, .state = CHILD_GONE, .fd = -1};
+    if (pid == 0)
+        return;
+    int r = p->ops->watch_exit(p, pid, c);
+    if (r == -ESRCH)
+        return;
+    c->state = r < 0 ? CHILD_LOOKED_AT : CHILD_WATCHED;
+    c->fd = r > 0 ? r : -1;
+    c->interval = FIRST_LOOK;
+}
+
+void child_forget(struct child *c, struct poller *p)
+{
+    if (c->state == CHILD_WATCHED && c->fd >= 0) {
+        p->ops->set(p, c->fd, 0, c);
+        close(c->fd);
+    }
+    c->fd = -1;
+}
+
+void child_is_gone(struct child *c, struct poller *p)
+{
+    child_forget(c, p);
+    c->state = CHILD_GONE;
+}
+
+/* Not our child, or not any more. Reaped children are gone; of strangers only a vanished number is. */
+static int is_gone_without_wait(const struct child *c)
+{
+    return c->was_ours || (kill(c->pid, 0) < 0 && errno == ESRCH);
+}
+
+static int is_gone(struct child *c)
+{
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    if (waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
+        return errno == ECHILD && is_gone_without_wait(c);
+    c->was_ours = 1;
+    return info.si_pid != 0;
+}
+
+void child_look(struct child *c, int64_t now)
+{
+    if (c->state != CHILD_LOOKED_AT || now < c->next_look)
+        return;
+    if (is_gone(c))
+        c->state = CHILD_GONE;
+    c->next_look = clock_after(now, c->interval);
+    c->interval = clock_min(2 * c->interval, LONGEST_INTERVAL);
+}

@@ -1,0 +1,56 @@
+/* What differs between operating systems, and only that: os_linux.c and os_bsd.c (macOS and the BSDs). */
+#ifndef FDW_OS_H
+#define FDW_OS_H
+
+#include <poll.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "poller.h"
+
+/* The backends built in, best first, poll and select last; ends with NULL. */
+extern const struct poller_ops *const os_backends[];
+
+/* Which bits of poll(2) make a descriptor writable as select(2) means it. */
+extern const short os_poll_writable;
+
+/* poll(2) until a deadline, to the nanosecond where the kernel has that. -errno. */
+int os_poll(struct pollfd *fds, unsigned n, int64_t deadline);
+
+/* How a descriptor can be read so that the read never sleeps, whatever its O_NONBLOCK flag says and whoever
+ * else changes it or reads from it. */
+enum os_read_mode {
+    OS_READ_NOWAIT,  /* preadv2(RWF_NOWAIT) */
+    OS_READ_DONTWAIT,/* recvmsg(MSG_DONTWAIT) */
+    OS_READ_ONCE,    /* neither: one plain read after each readiness */
+    OS_READ_PLAIN,   /* a file: reads wait for the disk, never for a writer */
+};
+
+/* The first mode to try for a file of this st_mode. */
+enum os_read_mode os_read_mode(mode_t mode);
+
+/* Read without sleeping (OS_READ_ONCE: only after poll said so). *mode steps down where the kernel refuses it.
+ * Bytes, 0 at the end, -EAGAIN, -errno; -EAGAIN also when *mode has just become OS_READ_ONCE. */
+ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_read_mode *mode);
+
+/* Capacity of a pipe in bytes; 0: not known here. */
+size_t os_pipe_capacity(int fd);
+
+/* Ask for a larger pipe. 1: it is. 0: it stays as it is. */
+int os_pipe_enlarge(int fd, size_t bytes);
+
+/* Memory for `size` bytes, a multiple of 2 MiB, in pages as large as can be had. NULL: none. */
+void *os_map(size_t size);
+
+/* Make the kernel back a large allocation of somebody else's with large pages. */
+void os_prefer_large_pages(void *memory, size_t size);
+
+/* For pollers that have no filter for it: watch the exit of a process through a descriptor of its own.
+ * The descriptor, which the caller closes, or -errno. */
+int os_watch_exit(struct poller *p, pid_t pid, void *tag);
+
+/* fdw_feature() is there too: what is optional differs. */
+
+#endif

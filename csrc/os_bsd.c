@@ -1,0 +1,82 @@
+/* macOS, FreeBSD, NetBSD, OpenBSD. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "os.h"
+
+const struct poller_ops *const os_backends[] = {&fdw_kqueue, &fdw_poll, &fdw_select_poller, NULL};
+
+/* POLLHUP and POLLOUT exclude each other there (poll(2)), and select says writable of a pipe without reader. */
+const short os_poll_writable = POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR | POLLHUP;
+
+/* macOS has no ppoll: milliseconds, rounded up so that no wait is short. */
+int os_poll(struct pollfd *fds, unsigned n, int64_t deadline)
+{
+    int ms = 0;
+    if (deadline > 0) {
+        struct timespec left = clock_left(deadline);
+        ms = (int)(left.tv_sec * 1000 + (left.tv_nsec + NS_PER_MS - 1) / NS_PER_MS);
+    }
+    int r = poll(fds, n, ms);
+    return r < 0 ? -errno : r;
+}
+
+enum os_read_mode os_read_mode(mode_t mode)
+{
+    if (S_ISREG(mode) || S_ISDIR(mode) || S_ISBLK(mode))
+        return OS_READ_PLAIN;
+    return S_ISSOCK(mode) ? OS_READ_DONTWAIT : OS_READ_ONCE;
+}
+
+ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_read_mode *mode)
+{
+    ssize_t got;
+    if (*mode == OS_READ_DONTWAIT) {
+        struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+        got = recvmsg(fd, &msg, MSG_DONTWAIT);
+    } else {
+        got = readv(fd, iov, n);
+    }
+    return got < 0 ? -errno : got;
+}
+
+size_t os_pipe_capacity(int fd)
+{
+    (void)fd;
+    return 0; /* grown by the kernel as it sees fit, and not to be asked */
+}
+
+int os_pipe_enlarge(int fd, size_t bytes)
+{
+    (void)fd, (void)bytes;
+    return 0;
+}
+
+void *os_map(size_t size)
+{
+    void *raw = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+    return raw == MAP_FAILED ? NULL : raw;
+}
+
+void os_prefer_large_pages(void *memory, size_t size)
+{
+    (void)memory, (void)size;
+}
+
+int os_watch_exit(struct poller *p, pid_t pid, void *tag)
+{
+    (void)p, (void)pid, (void)tag;
+    return -ENOSYS; /* kqueue.c has EVFILT_PROC; beside it there is nothing */
+}
+
+const char *fdw_feature(int i, int *found)
+{
+    (void)i, (void)found;
+    return NULL;
+}

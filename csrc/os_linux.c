@@ -1,0 +1,169 @@
+/* Linux. System calls that are younger than glibc 2.17 go through syscall(2), so that one wheel runs on all. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "os.h"
+#include "process.h"
+
+#ifndef SYS_pidfd_open /* Linux 5.3; one number on every architecture (asm-generic) */
+#define SYS_pidfd_open 434
+#endif
+#ifndef RWF_NOWAIT /* Linux 4.14 */
+#define RWF_NOWAIT 0x00000008
+#endif
+#ifndef MADV_HUGEPAGE
+#define MADV_HUGEPAGE 14
+#endif
+
+#define LARGE_PAGE ((size_t)2 << 20)
+
+#ifdef FDW_WITH_KQUEUE /* libkqueue, for tests */
+const struct poller_ops *const os_backends[] = {&fdw_kqueue, &fdw_poll, &fdw_select_poller, NULL};
+#else
+const struct poller_ops *const os_backends[] = {&fdw_epoll, &fdw_poll, &fdw_select_poller, NULL};
+#endif
+
+/* fs/select.c: POLLOUT_SET. A hang-up alone is readable, not writable. */
+const short os_poll_writable = POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR;
+
+int os_poll(struct pollfd *fds, unsigned n, int64_t deadline)
+{
+    int r;
+    if (deadline <= 0) {
+        r = poll(fds, n, 0);
+    } else {
+        struct timespec left = clock_left(deadline);
+        r = ppoll(fds, n, &left, NULL);
+    }
+    return r < 0 ? -errno : r;
+}
+
+enum os_read_mode os_read_mode(mode_t mode)
+{
+    if (S_ISREG(mode) || S_ISDIR(mode) || S_ISBLK(mode))
+        return OS_READ_PLAIN;
+    return S_ISSOCK(mode) ? OS_READ_DONTWAIT : OS_READ_NOWAIT;
+}
+
+/* Files without RWF_NOWAIT say EOPNOTSUPP (terminals, pipes before Linux 6.4), kernels without it EINVAL,
+ * without preadv2 ENOSYS, and sandboxes EPERM. */
+static ssize_t read_nowait(int fd, const struct iovec *iov, int n, enum os_read_mode *mode)
+{
+    ssize_t got = syscall(SYS_preadv2, fd, iov, (long)n, -1L, -1L, RWF_NOWAIT);
+    if (got >= 0)
+        return got;
+    if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL && errno != EPERM)
+        return -errno;
+    *mode = OS_READ_ONCE;
+    return -EAGAIN;
+}
+
+static ssize_t read_dontwait(int fd, const struct iovec *iov, int n)
+{
+    struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
+    ssize_t got = recvmsg(fd, &msg, MSG_DONTWAIT);
+    return got < 0 ? -errno : got;
+}
+
+ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_read_mode *mode)
+{
+    if (*mode == OS_READ_NOWAIT)
+        return read_nowait(fd, iov, n, mode);
+    if (*mode == OS_READ_DONTWAIT)
+        return read_dontwait(fd, iov, n);
+    ssize_t got = readv(fd, iov, n);
+    return got < 0 ? -errno : got;
+}
+
+size_t os_pipe_capacity(int fd)
+{
+    int size = fcntl(fd, F_GETPIPE_SZ);
+    return size > 0 ? (size_t)size : 0;
+}
+
+int os_pipe_enlarge(int fd, size_t bytes)
+{
+    return fcntl(fd, F_SETPIPE_SZ, (int)bytes) >= 0;
+}
+
+/* mmap aligns to pages only; take one large page more and give back both ends. */
+void *os_map(size_t size)
+{
+    size_t padded = size + LARGE_PAGE;
+    char *raw = mmap(NULL, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED)
+        return NULL;
+    size_t before = (LARGE_PAGE - (uintptr_t)raw % LARGE_PAGE) % LARGE_PAGE;
+    if (before)
+        munmap(raw, before);
+    munmap(raw + before + size, padded - before - size);
+    madvise(raw + before, size, MADV_HUGEPAGE);
+    return raw + before;
+}
+
+void os_prefer_large_pages(void *memory, size_t size)
+{
+    uintptr_t start = ((uintptr_t)memory + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    uintptr_t end = ((uintptr_t)memory + size) / LARGE_PAGE * LARGE_PAGE;
+    if (end > start)
+        madvise((void *)start, end - start, MADV_HUGEPAGE);
+}
+
+static int pidfd_open_above_stdio(pid_t pid)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by definition: pidfd_open(2) */
+    return fd < 0 ? -errno : process_above_stdio(fd);
+}
+
+int os_watch_exit(struct poller *p, pid_t pid, void *tag)
+{
+    int fd = pidfd_open_above_stdio(pid);
+    if (fd < 0)
+        return fd;
+    int r = p->ops->set(p, fd, FDW_READ, tag);
+    if (r < 0) {
+        close(fd);
+        return r;
+    }
+    return fd;
+}
+
+static int have_pidfd(void)
+{
+    int fd = pidfd_open_above_stdio(getpid());
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 || fd == -EMFILE || fd == -ENFILE;
+}
+
+static int have_read_nowait(void)
+{
+    int ends[2];
+    char byte;
+    struct iovec iov = {&byte, 1};
+    enum os_read_mode mode = OS_READ_NOWAIT;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return 0;
+    read_nowait(ends[0], &iov, 1, &mode);
+    close(ends[0]);
+    close(ends[1]);
+    return mode == OS_READ_NOWAIT;
+}
+
+const char *fdw_feature(int i, int *found)
+{
+    static const struct {
+        const char *name;
+        int (*probe)(void);
+    } features[] = {{"pidfd_open", have_pidfd}, {"RWF_NOWAIT on pipes", have_read_nowait}};
+    if (i < 0 || (size_t)i >= sizeof features / sizeof *features)
+        return NULL;
+    *found = features[i].probe();
+    return features[i].name;
+}

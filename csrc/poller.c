@@ -1,0 +1,103 @@
+/* Which poller is used, and what becomes of it in a forked child. */
+#include "poller.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "os.h"
+#include "process.h"
+
+static _Atomic(const struct poller_ops *) forced;
+static struct poller *all; /* under the process lock */
+
+const char *fdw_backend_name(int i)
+{
+    for (int j = 0; os_backends[j]; j++)
+        if (i == j)
+            return os_backends[j]->name;
+    return NULL;
+}
+
+int fdw_force_backend(const char *name)
+{
+    if (!name) {
+        atomic_store(&forced, NULL);
+        return 0;
+    }
+    for (int i = 0; os_backends[i]; i++) {
+        if (strcmp(os_backends[i]->name, name) == 0) {
+            atomic_store(&forced, os_backends[i]);
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+int poller_open_with(struct poller *p, const struct poller_ops *ops)
+{
+    *p = (struct poller){.ops = ops, .fd = -1, .forks = process_forks()};
+    int r = ops->open(p);
+    if (r < 0) {
+        p->ops = NULL;
+        return r;
+    }
+    process_lock();
+    p->next = all;
+    if (all)
+        all->prev = p;
+    all = p;
+    process_unlock();
+    return 0;
+}
+
+int poller_open(struct poller *p, int light)
+{
+    const struct poller_ops *ops = atomic_load(&forced);
+    if (!ops)
+        ops = light ? &fdw_poll : os_backends[0];
+    else if (light && ops != &fdw_select_poller)
+        ops = &fdw_poll;
+    int r = poller_open_with(p, ops);
+    return r < 0 && ops != &fdw_poll ? poller_open_with(p, &fdw_poll) : r;
+}
+
+void poller_close(struct poller *p)
+{
+    if (!p->ops)
+        return;
+    process_lock();
+    if (p->prev)
+        p->prev->next = p->next;
+    else
+        all = p->next;
+    if (p->next)
+        p->next->prev = p->prev;
+    process_unlock();
+    p->ops->close(p);
+    p->ops = NULL;
+}
+
+void poller_wake(struct poller *p)
+{
+    if (p->ops && p->ops->wake && p->forks == process_forks())
+        p->ops->wake(p);
+}
+
+void poller_in_child(void)
+{
+    for (struct poller *p = all; p; p = p->next)
+        if (p->ops->in_child)
+            p->ops->in_child(p);
+    for (int i = 0; os_backends[i]; i++)
+        if (os_backends[i]->in_child)
+            os_backends[i]->in_child(NULL);
+}
+
+int poller_sleep_on(struct poller *p, int fd, int events, int64_t deadline)
+{
+    struct ready ready;
+    (void)fd, (void)events;
+    int r = p->ops->wait(p, &ready, 1, deadline);
+    return r < 0 ? r : 0;
+}

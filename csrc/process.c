@@ -1,0 +1,87 @@
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "poller.h"
+
+static atomic_uint forks;
+static atomic_uintptr_t main_thread;
+static pthread_mutex_t lock; /* recursive */
+static pthread_cond_t changed;
+
+static void make_lock(void)
+{
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    pthread_cond_init(&changed, NULL);
+}
+
+/* In the child only the forking thread exists, and it holds the lock since before the fork. The lock is made
+ * anew instead of unlocked: the condition may have had waiters that are no more. */
+static void in_child(void)
+{
+    atomic_fetch_add(&forks, 1);
+    poller_in_child();
+    make_lock();
+}
+
+__attribute__((constructor)) static void set_up(void)
+{
+    make_lock();
+    pthread_atfork(process_lock, process_unlock, in_child);
+}
+
+unsigned process_forks(void)
+{
+    return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+void process_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void process_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+void process_wait(void)
+{
+    pthread_cond_wait(&changed, &lock);
+}
+
+void process_wake_all(void)
+{
+    pthread_cond_broadcast(&changed);
+}
+
+void fdw_main_thread(uintptr_t thread)
+{
+    atomic_store(&main_thread, thread);
+}
+
+int64_t process_slice(int64_t span)
+{
+    uintptr_t self = (uintptr_t)pthread_self();
+    return atomic_load_explicit(&main_thread, memory_order_relaxed) == self ? clock_after(clock_now(), span)
+                                                                            : FDW_FOREVER;
+}
+
+int process_above_stdio(int fd)
+{
+    if (fd > STDERR_FILENO)
+        return fd;
+    int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    int error = higher < 0 ? -errno : 0;
+    close(fd);
+    return higher < 0 ? error : higher;
+}

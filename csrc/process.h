@@ -1,0 +1,25 @@
+/* What belongs to the process as a whole: its forks, its main thread, one lock. */
+#ifndef FDW_PROCESS_H
+#define FDW_PROCESS_H
+
+#include <stdint.h>
+
+/* How often this process is a forked child: an object that remembers another number was made in a parent. */
+unsigned process_forks(void);
+
+/* The one lock of the core, recursive. It is held for a few instructions or system calls that do not sleep, and
+ * it is free in a forked child. process_wait, for whoever holds it once, gives it up while it sleeps until
+ * process_wake_all. */
+void process_lock(void);
+void process_unlock(void);
+void process_wait(void);
+void process_wake_all(void);
+
+/* When a call that runs in the main thread has to go back to its caller so that signal handlers can run;
+ * FDW_FOREVER in other threads. */
+int64_t process_slice(int64_t span);
+
+/* `fd` moved above the standard streams, still close-on-exec; -errno (then `fd` is closed). */
+int process_above_stdio(int fd);
+
+#endif

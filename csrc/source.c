@@ -1,0 +1,202 @@
+/*
+ * Reading until there is nothing, and telling nothing-yet from the end.
+ *
+ * Only a read of zero bytes is an end, or EIO from a terminal that is hung up. Two zero reads are no end: that of
+ * a FIFO which no writer has opened yet (it has no POLLHUP), and a read that was never worth trying.
+ */
+#include "source.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+#define PIPE_SIZE ((int64_t)64 << 10)  /* pipe(7): the capacity since Linux 2.6.11 */
+#define LARGE_PIPE ((size_t)256 << 10)
+#define FULL_READS_TO_ENLARGE 8
+#define ENLARGED_AT_ONCE 8 /* pipe memory is limited for each user: pipe(7), pipe-user-pages-soft */
+
+static atomic_int enlarged;
+
+int source_open(fdw_source *s, int fd, int64_t head, int64_t tail, int64_t limit)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    *s = (fdw_source){.fd = fd, .maybe_ready = 1, .limit = limit < 0 ? INT64_MAX : limit};
+    sink_init(&s->sink, head, tail);
+    s->mode = os_read_mode(st.st_mode);
+    s->is_fifo = S_ISFIFO(st.st_mode);
+    s->is_terminal = S_ISCHR(st.st_mode) && isatty(fd);
+    s->capacity = s->is_fifo ? os_pipe_capacity(fd) : 0;
+    if (s->limit == 0)
+        source_end(s, FDW_END_LIMIT);
+    return 0;
+}
+
+void source_close(fdw_source *s)
+{
+    if (s->holds_a_place)
+        atomic_fetch_sub(&enlarged, 1);
+    sink_free(&s->sink);
+}
+
+int source_is_open(const fdw_source *s)
+{
+    return !s->result.end && !s->result.error;
+}
+
+void source_end(fdw_source *s, int end)
+{
+    s->result.end = end;
+}
+
+void source_fail(fdw_source *s, int error)
+{
+    s->result.error = error;
+}
+
+int64_t source_worth(const fdw_source *s)
+{
+    return (int64_t)s->capacity > PIPE_SIZE ? (int64_t)s->capacity : PIPE_SIZE;
+}
+
+static int poll_now(int fd)
+{
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    return os_poll(&one, 1, 0) > 0 ? one.revents : 0;
+}
+
+int source_is_at_end(const fdw_source *s)
+{
+    return (poll_now(s->fd) & (POLLIN | POLLHUP)) == POLLHUP;
+}
+
+/* A FIFO has POLLHUP from when its first writer has come and gone: fifo(7) */
+static int is_end(const fdw_source *s, ssize_t got)
+{
+    if (got == 0)
+        return !s->is_fifo || poll_now(s->fd) & POLLHUP;
+    return got == -EIO && s->is_terminal && poll_now(s->fd) & POLLHUP;
+}
+
+static void consider_enlarging(fdw_source *s, size_t got)
+{
+    s->full_reads = s->capacity && got >= s->capacity ? s->full_reads + 1 : 0;
+    if (s->full_reads < FULL_READS_TO_ENLARGE || s->capacity >= LARGE_PIPE || s->holds_a_place)
+        return;
+    s->full_reads = 0;
+    if (atomic_fetch_add(&enlarged, 1) < ENLARGED_AT_ONCE && os_pipe_enlarge(s->fd, LARGE_PIPE)) {
+        s->holds_a_place = 1;
+        s->capacity = LARGE_PIPE;
+    } else {
+        atomic_fetch_sub(&enlarged, 1);
+    }
+}
+
+/* One read. Bytes; 0 at the end; -EAGAIN; -errno. */
+static ssize_t read_some(fdw_source *s, int64_t most, size_t *asked)
+{
+    struct iovec room[2];
+    if (s->mode == OS_READ_ONCE) {
+        int r = look_fd(s->fd, FDW_READ);
+        if (r <= 0)
+            return r == 0 || r == -EINTR ? -EAGAIN : r;
+    }
+    int n = sink_room(&s->sink, most, room);
+    if (n < 0)
+        return n;
+    *asked = room[0].iov_len + (n > 1 ? room[1].iov_len : 0);
+    ssize_t got = os_read(s->fd, room, n, &s->mode);
+    if (got > 0)
+        sink_commit(&s->sink, (size_t)got);
+    else if (is_end(s, got))
+        return 0;
+    return got == 0 ? -EAGAIN : got;
+}
+
+/* What a read that gave no bytes means. */
+static void take_failure(fdw_source *s, ssize_t got)
+{
+    s->maybe_ready = 0;
+    if (got == -EAGAIN)
+        s->empty = 1;
+    else if (got == 0)
+        source_end(s, FDW_END_EOF);
+    else
+        source_fail(s, (int)-got);
+}
+
+int64_t source_turn(fdw_source *s, int64_t budget, int thorough)
+{
+    int64_t before = s->sink.total;
+    s->empty = 0;
+    while (s->sink.total - before < budget) {
+        size_t asked = 0;
+        enum os_read_mode mode = s->mode;
+        int64_t left = budget - (s->sink.total - before);
+        ssize_t got = read_some(s, clock_min(left, s->limit - s->sink.total), &asked);
+        if (got == -EINTR || (got == -EAGAIN && s->mode != mode))
+            continue;
+        if (got <= 0) {
+            take_failure(s, got);
+            break;
+        }
+        consider_enlarging(s, (size_t)got);
+        if (s->sink.total == s->limit) {
+            source_end(s, FDW_END_LIMIT);
+            break;
+        }
+        /* A short read emptied it, most likely. The poller will say if not. */
+        if (s->watched && !thorough && (size_t)got < asked) {
+            s->maybe_ready = 0;
+            break;
+        }
+    }
+    return s->sink.total - before;
+}
+
+int64_t fdw_source_put(fdw_source *s, const char *data, size_t size)
+{
+    size_t put = 0;
+    while (put < size && source_is_open(s)) {
+        struct iovec room[2];
+        int n = sink_room(&s->sink, clock_min((int64_t)(size - put), s->limit - s->sink.total), room);
+        if (n < 0)
+            return n;
+        memcpy(room[0].iov_base, data + put, room[0].iov_len);
+        sink_commit(&s->sink, room[0].iov_len);
+        put += room[0].iov_len;
+        if (s->sink.total == s->limit)
+            source_end(s, FDW_END_LIMIT);
+    }
+    return (int64_t)put;
+}
+
+static int64_t bytes_left(const fdw_source *s)
+{
+    int n = 0;
+    if (s->result.end == FDW_END_EOF)
+        return 0;
+    return ioctl(s->fd, FIONREAD, &n) < 0 ? -1 : n;
+}
+
+const fdw_result *fdw_source_result(fdw_source *s)
+{
+    s->result.total = s->sink.total;
+    s->result.head = sink_head(&s->sink);
+    s->result.tail = sink_tail(&s->sink);
+    s->result.elided = s->result.total - s->result.head - s->result.tail;
+    s->result.left = bytes_left(s);
+    return &s->result;
+}
+
+void fdw_source_take(fdw_source *s, char *to)
+{
+    sink_take(&s->sink, to);
+}

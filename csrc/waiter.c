@@ -1,0 +1,214 @@
+/*
+ * One descriptor, many waits.
+ *
+ * A wait is: look, sleep, look again. The look tells the truth (ready, not ready, closed); the sleep only passes
+ * the time. A sleep that comes back empty is followed by a check that the number is still the same file, and an
+ * endless one is cut every five seconds for that.
+ *
+ * Closing from another thread: mark, wake, wait until nobody is inside, then give the descriptor back. Where the
+ * poller cannot be woken (poll, select), sleeps are cut to 100 ms.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "clock.h"
+#include "poller.h"
+#include "process.h"
+
+#define CHECK_EVERY (5 * NS_PER_S)
+#define UNWAKEABLE_SLEEP (100 * NS_PER_MS)
+
+struct fdw_waiter {
+    struct poller poller;
+    int fd, events;
+    int light;
+    const char *backend;
+    int always;              /* ready whenever it is open: no poller */
+    struct stat always_file; /* then: which file it was */
+    atomic_int inside;       /* calls under way */
+    atomic_int closed;
+    atomic_uint forks;
+};
+
+static int is_same_file(const fdw_waiter *w)
+{
+    struct stat now;
+    if (fstat(w->fd, &now) < 0)
+        return -errno;
+    return now.st_dev == w->always_file.st_dev && now.st_ino == w->always_file.st_ino ? FDW_READY : -EBADF;
+}
+
+static int watch(fdw_waiter *w)
+{
+    return w->poller.ops->set(&w->poller, w->fd, w->events, w);
+}
+
+static int set_up_with(fdw_waiter *w, const struct poller_ops *ops)
+{
+    int r = poller_open_with(&w->poller, ops);
+    return r == 0 ? watch(w) : r;
+}
+
+/* Where the best poller refuses: the file is always ready, or the kernel has no room for the watch (poll needs
+ * none), or it cannot wait on such a file (select can). */
+static int set_up(fdw_waiter *w)
+{
+    int r = poller_open(&w->poller, w->light);
+    if (r == 0)
+        r = watch(w);
+    if (r == -ENOSPC || r == -ENOMEM) {
+        poller_close(&w->poller);
+        r = set_up_with(w, &fdw_poll);
+    } else if (r == -ENOTSUP) {
+        poller_close(&w->poller);
+        r = set_up_with(w, &fdw_select_poller);
+    }
+    if (r < 0)
+        poller_close(&w->poller);
+    if (r == -EPERM) {
+        w->always = 1;
+        r = fstat(w->fd, &w->always_file) < 0 ? -errno : 0;
+    }
+    w->backend = w->always ? "always" : w->poller.ops ? w->poller.ops->name : NULL;
+    return r;
+}
+
+fdw_waiter *fdw_waiter_new(int fd, int events, int light, int *error)
+{
+    fdw_waiter *w = calloc(1, sizeof *w);
+    *error = -ENOMEM;
+    if (!w)
+        return NULL;
+    w->fd = fd;
+    w->events = events;
+    w->light = light;
+    w->forks = process_forks();
+    *error = set_up(w);
+    if (*error == 0)
+        return w;
+    free(w);
+    return NULL;
+}
+
+const char *fdw_waiter_backend(const fdw_waiter *w)
+{
+    return w->backend;
+}
+
+/* In a forked child: start afresh, once. The parent's threads that were inside do not exist here, and whoever
+ * comes in later passes here first. */
+static int renew(fdw_waiter *w)
+{
+    int r = 0;
+    process_lock();
+    if (atomic_load(&w->forks) != process_forks()) {
+        atomic_store(&w->inside, 0);
+        poller_close(&w->poller);
+        r = w->always || atomic_load(&w->closed) ? 0 : set_up(w);
+        if (r == 0)
+            atomic_store(&w->forks, process_forks());
+    }
+    process_unlock();
+    return r;
+}
+
+static void leave(fdw_waiter *w)
+{
+    if (atomic_fetch_sub(&w->inside, 1) > 1 || !atomic_load(&w->closed))
+        return;
+    process_lock();
+    process_wake_all();
+    process_unlock();
+}
+
+static int enter(fdw_waiter *w)
+{
+    if (atomic_load_explicit(&w->forks, memory_order_relaxed) != process_forks()) {
+        int r = renew(w);
+        if (r < 0)
+            return r;
+    }
+    atomic_fetch_add(&w->inside, 1);
+    if (!atomic_load(&w->closed))
+        return 0;
+    leave(w);
+    return -ECANCELED;
+}
+
+static int look(fdw_waiter *w)
+{
+    return w->always ? is_same_file(w) : w->poller.ops->look(&w->poller, w->fd, w->events);
+}
+
+int fdw_waiter_look(fdw_waiter *w)
+{
+    int r = enter(w);
+    if (r < 0)
+        return r;
+    r = look(w);
+    if (r == 0 || r == -EAGAIN)
+        r = w->poller.ops->check(&w->poller, w->fd, w->events, w);
+    leave(w);
+    return r;
+}
+
+static int wait_ready(fdw_waiter *w, int64_t deadline, int64_t slice)
+{
+    for (;;) {
+        if (atomic_load(&w->closed))
+            return -ECANCELED;
+        int r = look(w);
+        if (r != 0 && r != -EAGAIN)
+            return r == -EINTR ? FDW_AGAIN : r;
+        int in_select = r == -EAGAIN && !atomic_load(&w->closed);
+        r = w->poller.ops->check(&w->poller, w->fd, w->events, w);
+        if (r < 0)
+            return r;
+        int64_t now = clock_now();
+        if (now >= deadline)
+            return FDW_DEADLINE;
+        if (now >= slice)
+            return FDW_AGAIN;
+        int wakeable = w->poller.ops->wake && !in_select;
+        int64_t until = clock_after(now, wakeable ? CHECK_EVERY : UNWAKEABLE_SLEEP);
+        until = clock_min(clock_min(until, slice), deadline);
+        r = in_select ? sleep_in_select(w->fd, w->events, until)
+                      : w->poller.ops->sleep_on(&w->poller, w->fd, w->events, until);
+        if (r < 0)
+            return r == -EINTR ? FDW_AGAIN : r;
+    }
+}
+
+int fdw_waiter_wait(fdw_waiter *w, int64_t deadline)
+{
+    int64_t slice = process_slice(200 * NS_PER_MS);
+    int r = enter(w);
+    if (r < 0)
+        return r;
+    r = wait_ready(w, deadline, slice);
+    leave(w);
+    return r;
+}
+
+void fdw_waiter_close(fdw_waiter *w)
+{
+    if (atomic_load(&w->forks) != process_forks())
+        renew(w);
+    atomic_store(&w->closed, 1);
+    process_lock();
+    poller_wake(&w->poller);
+    while (atomic_load(&w->inside) > 0)
+        process_wait();
+    poller_close(&w->poller);
+    process_unlock();
+}
+
+void fdw_waiter_free(fdw_waiter *w)
+{
+    if (!w)
+        return;
+    fdw_waiter_close(w);
+    free(w);
+}

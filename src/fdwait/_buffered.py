@@ -1,0 +1,58 @@
+"""Bytes that a buffered stream has read already and not handed out."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class BufferedStream:
+    """The buffer of an io.BufferedReader and its like, emptied without a read that could block.
+
+    Its raw stream's ``readinto`` is shadowed meanwhile by one that has nothing to give, so that ``peek()`` tells
+    what is held and no more.
+    """
+
+    @classmethod
+    def of(cls, source: object) -> BufferedStream | None:
+        """None where there is no buffer. TypeError for a stream whose buffer cannot be emptied."""
+        if isinstance(source, io.TextIOBase) or (hasattr(source, "buffer") and hasattr(source, "encoding")):
+            raise TypeError(f"{source!r:.100} is a text stream: pass its .buffer, and decode what comes back")
+        if hasattr(source, "peek") and hasattr(getattr(source, "raw", None), "readinto"):
+            return cls(source)
+        if isinstance(source, io.BufferedIOBase):
+            raise TypeError(f"{source!r:.100} has a buffer that cannot be emptied: pass what it reads from")
+        return None
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._held = 0
+        self._moved = 0
+
+    def move_to(self, put: Callable[[bytes], int]) -> None:
+        """Give what is held to *put*, which returns how many bytes of it it took; those leave the buffer."""
+        held = self._peek()
+        self._held = len(held)
+        self._moved = put(held) if held else 0
+        self.settle()
+
+    def settle(self) -> None:
+        """Take what was put from the buffer, unless that has been done: an interrupt may come between."""
+        if self._moved and len(self._peek()) == self._held:
+            self._stream.read(self._moved)
+
+    def _peek(self) -> bytes:
+        raw = self._stream.raw
+        raw.readinto = _nothing
+        try:
+            held: bytes = self._stream.peek(1)
+        finally:
+            del raw.readinto
+        return held
+
+
+def _nothing(_: object) -> None:
+    """What readinto() answers when it would block."""

@@ -1,0 +1,251 @@
+"""Draining: everything a descriptor has to give, and why it ended."""
+
+from __future__ import annotations
+
+import enum
+import math
+import operator
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fdwait import _retention
+from fdwait._buffered import BufferedStream
+from fdwait._core import AGAIN, deadline_after, descriptor_of, failure, ffi, lib, native
+from fdwait._stop import Stop
+
+if TYPE_CHECKING:
+    from fdwait._core import FileDescriptorLike
+
+_SMALL = 64 << 10
+
+
+class End(enum.Enum):
+    """Why a stream ended. Only EOF means that it is complete."""
+
+    EOF = lib.FDW_END_EOF
+    """Every writer has closed it."""
+    EXITED = lib.FDW_END_EXITED
+    """The process is gone and the stream stayed empty for ``linger`` seconds; somebody else still holds it."""
+    EXITED_BUSY = lib.FDW_END_EXITED_BUSY
+    """Somebody else was still writing ``linger_cap`` seconds after the exit of the process."""
+    TIMEOUT = lib.FDW_END_TIMEOUT
+    """The time was up."""
+    LIMIT = lib.FDW_END_LIMIT
+    """The limit was reached; the end was not seen."""
+    STOPPED = lib.FDW_END_STOPPED
+    """Stop.set(), or KeyboardInterrupt."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Drained:
+    """What was drained. total = kept + elided."""
+
+    data: bytes
+    """What was kept; where something was left out, the head, a marker and the tail."""
+    end: End | None
+    """Why it ended; None after an error."""
+    total: int
+    """Bytes that were read."""
+    kept: int
+    """Bytes of them in ``data``, the marker not counted."""
+    elided: int
+    """Bytes of them that were left out."""
+    left: int | None
+    """Bytes still in the descriptor at an early end (0 at EOF); None where the kernel cannot tell."""
+
+    def __repr__(self) -> str:
+        end = self.end.name if self.end else "error"
+        elided = f", {self.elided} elided" if self.elided else ""
+        left = f", {self.left} left" if self.left else ""
+        return f"<Drained {end}: {self.total} bytes{elided}{left}>"
+
+
+class Process(Protocol):
+    """What drain() asks of a process: subprocess.Popen and its like."""
+
+    @property
+    def pid(self) -> int: ...
+
+
+def drain(
+    source: FileDescriptorLike,
+    *,
+    process: Process | int | None = None,
+    timeout: float | None = None,
+    limit: int | None = None,
+    linger: float = 0.3,
+    linger_cap: float = 5.0,
+    keep: _retention.Window | None = None,
+    stop: Stop | None = None,
+) -> Drained:
+    """Read *source* until its end, with the GIL released, and say why it ended.
+
+    *source* is a descriptor, an object with ``fileno()``, or a buffered binary stream, whose own buffer is
+    emptied first; a text stream is TypeError. It is never closed, and its O_NONBLOCK never changed.
+
+    *process* (a Popen or its like, or a pid) is whoever writes to *source*. Once it has exited, a stream that
+    stays empty for *linger* seconds ends as EXITED although another process still holds it, and one that does
+    not become quiet ends as EXITED_BUSY *linger_cap* seconds after the exit. The process is not reaped.
+
+    *timeout* is the total in seconds; a deadline that is already past still takes what is there, up to one
+    pipe's worth. *limit* is how many bytes to read: no byte more. *keep* is what to hold of them: None for all,
+    or a Window. *stop* ends the call from another thread.
+
+    Errors: OSError of the descriptor (EBADF: closed, also while it is drained), MemoryError. These, and
+    KeyboardInterrupt, carry what was read as ``exc.drained``; the rest is still in the descriptor, and another
+    call goes on from there. Argument errors (TypeError, ValueError) come before anything is read.
+    """
+    drainage = _Drainage(
+        source, process=process, limit=limit, linger=linger, linger_cap=linger_cap, keep=keep, stop=stop
+    )
+    deadline = deadline_after(timeout)
+    try:
+        drainage.open()
+        drainage.run(deadline)
+        return drainage.result()
+    except BaseException as exc:
+        drainage.note(exc)
+        raise
+
+
+class _Drainage:
+    """One call of drain(): its pump, its one source, and what came of it."""
+
+    def __init__(
+        self,
+        source: FileDescriptorLike,
+        *,
+        process: Process | int | None,
+        limit: int | None,
+        linger: float,
+        linger_cap: float,
+        keep: _retention.Window | None,
+        stop: Stop | None,
+    ) -> None:
+        if keep is not None and not isinstance(keep, _retention.Window):
+            raise TypeError(f"keep is None or a Window, not {keep!r:.100}")
+        if stop is not None and not isinstance(stop, Stop):
+            raise TypeError(f"stop is None or a Stop, not {stop!r:.100}")
+        self._stream = BufferedStream.of(source)
+        self._file = source  # keeps an object alive, and its descriptor open
+        self._fd = descriptor_of(source)
+        self._limit = -1 if limit is None else _count(limit)
+        self._keep = (-1, 0) if keep is None else (keep.head, keep.tail)
+        self._pid = _pid_of(process)
+        self._linger = _seconds(linger, "linger")
+        self._linger_cap = _seconds(linger_cap, "linger_cap")
+        self._stop = stop
+        self._pump: Any = None
+        self._source: Any = None
+        self._memory: Any = None
+
+    def open(self) -> None:
+        error = ffi.new("int *")
+        self._pump = native(lib.fdw_pump_new(self._stop._native if self._stop else ffi.NULL), lib.fdw_pump_free)
+        source = lib.fdw_pump_source(self._pump, self._fd, *self._keep, self._limit, error)
+        if source == ffi.NULL:
+            raise failure(error[0], "preparing to drain", self._fd)
+        self._source = source
+        if self._stream:
+            self._stream.move_to(self._put)
+        if self._pid is not None:
+            lib.fdw_pump_child(self._pump, self._pid, self._linger, self._linger_cap)
+
+    def _put(self, held: bytes) -> int:
+        put: int = lib.fdw_source_put(self._source, held, len(held))
+        if put < 0:
+            raise failure(put, "draining", self._fd)
+        return put
+
+    def run(self, deadline: int) -> None:
+        while True:  # between two rounds the interpreter runs signal handlers
+            outcome = lib.fdw_pump_run(self._pump, deadline)
+            if outcome != AGAIN:
+                break
+        error = outcome if outcome < 0 else -lib.fdw_source_result(self._source).error
+        if error:
+            raise failure(error, "draining", self._fd)
+
+    def note(self, exc: BaseException) -> None:
+        """Let an exception carry what was read before it."""
+        if self._stream and self._source:
+            self._stream.settle()
+        exc.drained = self.result(interrupted=isinstance(exc, KeyboardInterrupt))  # type: ignore[attr-defined]
+
+    def result(self, *, interrupted: bool = False) -> Drained:
+        """Everything that was read. It can be asked for again, should an exception come between."""
+        if not self._source:
+            return Drained(b"", End.STOPPED if interrupted else None, 0, 0, 0, None)
+        if self._memory is None:
+            self._memory = _Memory(lib.fdw_source_result(self._source))
+        memory = self._memory
+        lib.fdw_source_take(self._source, memory.pointer)
+        data = memory.bytes()
+        head, tail = (data, b"") if not memory.tail else (data[: memory.head], data[memory.head :])
+        return Drained(
+            _retention.join(head, tail, memory.elided) if memory.elided else data,
+            End.STOPPED if interrupted else memory.end,
+            memory.total,
+            memory.head + memory.tail,
+            memory.elided,
+            memory.left,
+        )
+
+
+class _Memory:
+    """Where the kept bytes are copied to, and the figures that go with them, read before the copy.
+
+    A large result is written by the C layer straight into a new bytes object, which nobody else has seen yet: a
+    copy made by Python would hold the GIL and take the memory twice. PyPy moves its objects, so there it is
+    copied.
+    """
+
+    def __init__(self, result: Any) -> None:
+        self.end = End(result.end) if result.end else None
+        self.total: int = result.total
+        self.head: int = result.head
+        self.tail: int = result.tail
+        self.elided: int = result.elided
+        self.left: int | None = None if result.left < 0 else result.left
+        size = self.head + self.tail
+        self._in_place: bytes | None = None
+        if size > _SMALL and sys.implementation.name == "cpython":
+            self._in_place = bytes(size)
+            self.pointer = ffi.from_buffer("char[]", self._in_place)
+        else:
+            self.pointer = ffi.new("char[]", size)
+
+    def bytes(self) -> bytes:
+        if self._in_place is not None:
+            return self._in_place
+        copy: bytes = ffi.buffer(self.pointer, self.head + self.tail)[:]
+        return copy
+
+
+def _count(limit: int) -> int:
+    n = operator.index(limit)
+    if n < 0:
+        raise ValueError(f"limit is a number of bytes and cannot be negative: {n}")
+    return min(n, lib.FDW_FOREVER)
+
+
+def _seconds(value: float, name: str) -> float:
+    seconds = float(value)
+    if math.isnan(seconds):
+        raise ValueError(f"{name} cannot be NaN")
+    return seconds
+
+
+def _pid_of(process: Process | int | None) -> int | None:
+    """The pid to watch; 0 for a process that is known to be gone; None for no process."""
+    if process is None:
+        return None
+    if getattr(process, "returncode", None) is not None:
+        return 0
+    pid = process if isinstance(process, int) else getattr(process, "pid", None)
+    if not isinstance(pid, int):
+        raise TypeError(f"process is a Popen or its like, or a pid, not {process!r:.100}")
+    if pid <= 0:
+        raise ValueError(f"a pid is positive: {pid}")
+    return pid
