@@ -61,9 +61,13 @@ typedef struct fdw_waiter fdw_waiter;
 int fdw_look_readable(int fd);
 int fdw_look_writable(int fd);
 
-/* A waiter for `events` (FDW_READ, FDW_WRITE or both) on `fd`. With `light`, it takes no descriptor of its own.
- * NULL and *error: -EBADF closed, -ENOMEM, or what the kernel said of a descriptor nothing can wait on. */
-fdw_waiter *fdw_waiter_new(int fd, int events, int light, int *error);
+/* Making and opening are two steps, so that whoever makes it can own the memory before it owns a descriptor.
+ * NULL: no memory. */
+fdw_waiter *fdw_waiter_new(void);
+
+/* Wait for `events` (FDW_READ, FDW_WRITE or both) on `fd`. With `light`, without taking a descriptor. Once.
+ * -EBADF closed, -ENOMEM, or what the kernel says of a descriptor that nothing can wait on. */
+int fdw_waiter_open(fdw_waiter *waiter, int fd, int events, int light);
 
 /* One look without sleeping: 1 ready, 0 not. -EBADF: closed, or the number is another file now.
  * -ECANCELED: fdw_waiter_close was called. */
@@ -82,22 +86,25 @@ void fdw_waiter_free(fdw_waiter *waiter);
 
 /* ---- select ---- */
 
-typedef struct fdw_selection fdw_selection;
-
 /* The scratch memory of one select at a time, kept between calls. NULL: no memory. */
+typedef struct {
+    int *ready; /* after fdw_select: how many readers, writers and others are ready, then the place of each in its
+                   own list, ascending */
+    struct fdw_selection_memory *memory;
+} fdw_selection;
+
 fdw_selection *fdw_selection_new(void);
 void fdw_selection_free(fdw_selection *s);
 
-/* Readability of up to 62 descriptors without sleeping. `ints` is native ints: a count, then the descriptors.
- * Returns a mask, bit i for the i-th; -EBADF if one is closed. */
+/* Both take native ints in one block: how many readers, writers and others, then their descriptors. A negative
+ * descriptor is -EINVAL, a closed one -EBADF. */
+
+/* One look at up to 62 descriptors in all, with no object: a mask, bit i for the i-th of the block. */
 int64_t fdw_look_many(const char *ints);
 
-/* select(2) without its ceiling over three arrays of native ints. Returns how many entries are ready, 0 at the
- * deadline, -EINTR where others say FDW_AGAIN, -EBADF if any descriptor is closed, -ENOMEM. The positions of the
- * ready entries are then in fdw_selection_ready(s), ascending, counted through the three arrays in order. */
-int fdw_select(fdw_selection *s, const char *r, int nr, const char *w, int nw, const char *x, int nx,
-               int64_t deadline);
-const int *fdw_selection_ready(const fdw_selection *s);
+/* select(2) without its ceiling. How many entries are ready, 0 at the deadline, -ENOMEM; -EINTR where others say
+ * FDW_AGAIN, at the latest after 5 s. */
+int fdw_select(fdw_selection *s, const char *ints, int64_t deadline);
 
 /* ---- stop ---- */
 
@@ -132,8 +139,9 @@ typedef struct {
     int64_t left;   /* bytes still in the descriptor (FIONREAD); -1: not known */
 } fdw_result;
 
-/* A pump for the calling thread. `stop` may be NULL; it must outlive the pump. NULL: no memory. */
-fdw_pump *fdw_pump_new(fdw_stop *stop);
+/* A pump for the calling thread, made and opened like a waiter. `stop` may be NULL; it must outlive the pump. */
+fdw_pump *fdw_pump_new(void);
+int fdw_pump_open(fdw_pump *pump, fdw_stop *stop);
 void fdw_pump_free(fdw_pump *pump);
 
 /* Drain `fd`. What is kept: `head` bytes from the start and `tail` from the end; head < 0 keeps everything.

@@ -194,12 +194,6 @@ static int set_list(struct poller *p, int fd, int events, void *tag)
     return 0;
 }
 
-static int look_poll(struct poller *p, int fd, int events)
-{
-    (void)p;
-    return look_fd(fd, events);
-}
-
 static int sleep_on_poll(struct poller *p, int fd, int events, int64_t deadline)
 {
     struct pollfd one = {.fd = fd, .events = poll_bits(events)};
@@ -221,12 +215,6 @@ int sleep_in_select(int fd, int events, int64_t deadline)
 {
     int r = select_one(fd, events, deadline);
     return r < 0 && r != -EBADF ? r : 0;
-}
-
-static int look_select(struct poller *p, int fd, int events)
-{
-    (void)p;
-    return select_one(fd, events, 0);
 }
 
 static int sleep_on_select(struct poller *p, int fd, int events, int64_t deadline)
@@ -254,10 +242,27 @@ static int check_list(struct poller *p, int fd, int events, void *tag)
     struct identity now;
     unsigned i = find(list, fd);
     (void)events, (void)tag;
-    if (i == list->n || identify(fd, &now) < 0)
-        return -EBADF;
+    int r = i < list->n ? identify(fd, &now) : -EBADF;
+    if (r < 0)
+        return r == -EBADF ? r : 0; /* another error (of a network file, say) proves nothing */
     const struct identity *then = &list->ids[i];
     return now.dev == then->dev && now.ino == then->ino && now.rdev == then->rdev ? 0 : -EBADF;
+}
+
+/* Unlike an epoll, these know the number only: a ready one may be another file's. */
+static int confirm(struct poller *p, int fd, int events, int r)
+{
+    return r == FDW_READY && check_list(p, fd, events, NULL) < 0 ? -EBADF : r;
+}
+
+static int look_poll(struct poller *p, int fd, int events)
+{
+    return confirm(p, fd, events, look_fd(fd, events));
+}
+
+static int look_select(struct poller *p, int fd, int events)
+{
+    return confirm(p, fd, events, select_one(fd, events, 0));
 }
 
 static void close_list(struct poller *p)

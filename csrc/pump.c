@@ -40,21 +40,24 @@ struct fdw_pump {
     int busy;    /* and bytes have come since */
 };
 
-fdw_pump *fdw_pump_new(fdw_stop *stop)
+fdw_pump *fdw_pump_new(void)
 {
     fdw_pump *pump = calloc(1, sizeof *pump);
-    if (!pump)
-        return NULL;
-    /* A few descriptors are waited on fastest by poll, which also works when no descriptor is free. But a poll
-     * cannot be woken. */
-    if (poller_open(&pump->poller, !stop) < 0) {
-        free(pump);
-        return NULL;
-    }
-    pump->child.fd = -1;
+    if (pump)
+        pump->child.fd = -1;
+    return pump;
+}
+
+/* A few descriptors are waited on fastest by poll, which also works when no descriptor is free. But a poll cannot
+ * be woken. */
+int fdw_pump_open(fdw_pump *pump, fdw_stop *stop)
+{
+    int r = poller_open(&pump->poller, !stop);
+    if (r < 0)
+        return r;
     pump->call.poller = &pump->poller;
     stop_attach(stop, &pump->call);
-    return pump;
+    return 0;
 }
 
 void fdw_pump_free(fdw_pump *pump)

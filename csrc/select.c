@@ -2,9 +2,9 @@
  * select(2) with sets of any size. The kernel takes them: it is FD_SET and the fd_set type that end at 1024. So
  * the words are set by hand on the heap, and a select here means select because it is select.
  *
- * The kernel does not look at numbers beyond its descriptor table and leaves their bits as they were, and a
- * descriptor that is closed while it sleeps counts as ready (Linux 5.17 and later): every descriptor that is
- * reported is confirmed with F_GETFD.
+ * Linux does not look at numbers beyond its descriptor table, sleeps on without them and leaves their bits as they
+ * were: that the highest one is open, and so within the table, is made sure of before a sleep. And a descriptor that is
+ * closed while it sleeps counts as ready (Linux 5.17 and later): every one that is reported is confirmed.
  */
 #define _DARWIN_UNLIMITED_SELECT 1 /* macOS: without it the C library keeps the ceiling */
 #include <errno.h>
@@ -79,14 +79,19 @@ static int collect(struct pollfd *fds, unsigned n, word *const set[3])
     return count;
 }
 
-static int once(struct sets *sets, struct pollfd *fds, unsigned n, int64_t deadline)
+static int highest(const struct pollfd *fds, unsigned n)
+{
+    int fd = -1;
+    for (unsigned i = 0; i < n; i++)
+        if (fds[i].fd > fd)
+            fd = fds[i].fd;
+    return fd;
+}
+
+static int ask(struct sets *sets, struct pollfd *fds, unsigned n, int end, int64_t deadline)
 {
     word *set[3];
-    int highest = -1;
-    for (unsigned i = 0; i < n; i++)
-        if (fds[i].fd > highest)
-            highest = fds[i].fd;
-    if (prepare(sets, (size_t)(highest + 1) / WORD_BITS + 1, set) < 0)
+    if (prepare(sets, (size_t)end / WORD_BITS + 1, set) < 0)
         return -ENOMEM;
     for (unsigned i = 0; i < n; i++)
         for (int k = 0; k < 3; k++)
@@ -95,116 +100,150 @@ static int once(struct sets *sets, struct pollfd *fds, unsigned n, int64_t deadl
     struct timespec left = {0};
     if (deadline > 0)
         left = clock_left(deadline);
-    int r = pselect(highest + 1, (fd_set *)set[0], (fd_set *)set[1], (fd_set *)set[2], &left, NULL);
+    int r = pselect(end, (fd_set *)set[0], (fd_set *)set[1], (fd_set *)set[2], &left, NULL);
     if (r < 0)
         return errno == EBADF ? find_closed(fds, n) : -errno;
     return r == 0 ? 0 : collect(fds, n, set);
 }
 
-/* Again while the sleep was shorter than the deadline, and when EBADF turns out to be over. */
+/* A look, then a sleep: again while the sleep was shorter than the deadline, or an EBADF turned out to be over. */
 int select_fds(struct sets *sets, struct pollfd *fds, unsigned n, int64_t deadline)
 {
-    int r;
-    do
-        r = once(sets, fds, n, deadline);
-    while (r == 0 && deadline > 0 && (deadline == FDW_FOREVER || clock_now() < deadline));
+    int last = highest(fds, n);
+    int r = ask(sets, fds, n, last + 1, 0);
+    if (r == 0 && last >= 0 && is_closed(last))
+        return find_closed(fds, n);
+    while (r == 0 && (deadline == FDW_FOREVER || (deadline > 0 && clock_now() < deadline)))
+        r = ask(sets, fds, n, last + 1, deadline);
     return r;
 }
 
 /* ---- the C side of fdwait.select ---- */
 
-struct fdw_selection {
+struct fdw_selection_memory {
     struct sets sets;
     unsigned room;
     struct pollfd *fds;
-    int *ready;
 };
 
 fdw_selection *fdw_selection_new(void)
 {
-    return calloc(1, sizeof(fdw_selection));
+    struct {
+        fdw_selection selection;
+        struct fdw_selection_memory memory;
+    } *both = calloc(1, sizeof *both);
+    if (!both)
+        return NULL;
+    both->selection.memory = &both->memory;
+    return &both->selection;
 }
 
 void fdw_selection_free(fdw_selection *s)
 {
     if (!s)
         return;
-    free(s->sets.words);
-    free(s->fds);
+    free(s->memory->sets.words);
+    free(s->memory->fds);
     free(s->ready);
     free(s);
 }
 
-const int *fdw_selection_ready(const fdw_selection *s)
-{
-    return s->ready;
-}
-
 static int make_room(fdw_selection *s, unsigned n)
 {
-    if (n <= s->room)
+    struct fdw_selection_memory *m = s->memory;
+    if (s->ready && n <= m->room)
         return 0;
-    void *fds = realloc(s->fds, n * sizeof *s->fds);
+    void *fds = realloc(m->fds, (n + 1) * sizeof *m->fds);
     if (fds)
-        s->fds = fds;
-    void *ready = realloc(s->ready, n * sizeof *s->ready);
+        m->fds = fds;
+    void *ready = realloc(s->ready, (3 + n) * sizeof *s->ready);
     if (ready)
         s->ready = ready;
     if (!fds || !ready)
         return -ENOMEM;
-    s->room = n;
+    m->room = n;
     return 0;
 }
 
-static struct pollfd *append(struct pollfd *to, const char *ints, int n, short events)
+/* What is asked: three counts, then the descriptors as poll takes them. */
+struct question {
+    unsigned counts[3], n;
+    const char *numbers;
+};
+
+static struct question parse(const char *ints)
 {
-    for (int i = 0; i < n; i++, to++) {
-        memcpy(&to->fd, ints + (size_t)i * sizeof(int), sizeof(int));
-        to->events = events;
-        to->revents = 0;
-    }
-    return to;
+    struct question q;
+    memcpy(q.counts, ints, sizeof q.counts);
+    q.n = q.counts[0] + q.counts[1] + q.counts[2];
+    q.numbers = ints + sizeof q.counts;
+    return q;
 }
 
-/* The positions of what is ready. -EBADF if one is closed. */
-static int report(fdw_selection *s, unsigned n)
+/* How many are ready by `until`; their revents are set. -EINVAL: a descriptor is negative. */
+static int answer(const struct question *q, struct sets *sets, struct pollfd *fds, int64_t until)
 {
-    int count = 0;
-    for (unsigned i = 0; i < n; i++) {
-        if (s->fds[i].revents & POLLNVAL)
-            return -EBADF;
-        if (s->fds[i].revents)
-            s->ready[count++] = (int)i;
+    int sign = 0;
+    unsigned i = 0;
+    for (int k = 0; k < 3; k++) {
+        for (unsigned j = 0; j < q->counts[k]; j++, i++) {
+            memcpy(&fds[i].fd, q->numbers + i * sizeof(int), sizeof(int));
+            fds[i].events = kinds[k];
+            sign |= fds[i].fd;
+        }
     }
-    return count;
+    if (sign < 0)
+        return -EINVAL;
+    int only_readers = q->counts[0] == q->n; /* then poll means the same, and is faster */
+    return only_readers ? poll_fds(fds, q->n, until) : select_fds(sets, fds, q->n, until);
 }
 
-int fdw_select(fdw_selection *s, const char *r, int nr, const char *w, int nw, const char *x, int nx,
-               int64_t deadline)
+static int report(fdw_selection *s, const struct question *q)
 {
-    unsigned n = (unsigned)nr + (unsigned)nw + (unsigned)nx;
-    if (make_room(s, n) < 0)
+    const struct pollfd *fd = s->memory->fds;
+    int *place = s->ready + 3;
+    for (int k = 0; k < 3; k++) {
+        int *first = place;
+        for (unsigned i = 0; i < q->counts[k]; i++, fd++) {
+            if (fd->revents & POLLNVAL)
+                return -EBADF;
+            if (fd->revents)
+                *place++ = (int)i;
+        }
+        s->ready[k] = (int)(place - first);
+    }
+    return (int)(place - s->ready - 3);
+}
+
+/* A sleep is cut for signal handlers in the main thread, and everywhere to see whether one has been closed. */
+static int64_t nap_end(void)
+{
+    return clock_min(process_slice(200 * NS_PER_MS), clock_after(clock_now(), 5 * NS_PER_S));
+}
+
+int fdw_select(fdw_selection *s, const char *ints, int64_t deadline)
+{
+    struct question q = parse(ints);
+    if (make_room(s, q.n) < 0)
         return -ENOMEM;
-    append(append(append(s->fds, r, nr, POLLIN), w, nw, POLLOUT), x, nx, POLLPRI);
-    int64_t until = clock_min(deadline, process_slice(200 * NS_PER_MS));
-    int only_reading = nw == 0 && nx == 0;
-    int found = only_reading ? poll_fds(s->fds, n, until) : select_fds(&s->sets, s->fds, n, until);
-    if (found > 0)
-        return report(s, n);
-    return found == 0 && until < deadline ? -EINTR : found;
+    int64_t until = deadline > 0 ? clock_min(deadline, nap_end()) : deadline;
+    int r = answer(&q, &s->memory->sets, s->memory->fds, until);
+    if (r > 0)
+        return report(s, &q);
+    return r == 0 && until < deadline ? -EINTR : r;
 }
 
 int64_t fdw_look_many(const char *ints)
 {
+    struct question q = parse(ints);
     struct pollfd fds[62];
+    struct sets sets = {0};
     int64_t mask = 0;
-    int n;
-    memcpy(&n, ints, sizeof n);
-    append(fds, ints + sizeof n, n, POLLIN);
-    int r = poll_fds(fds, (unsigned)n, 0);
+    int r = answer(&q, &sets, fds, 0);
+    free(sets.words);
     if (r <= 0)
         return r;
-    for (int i = 0; i < n; i++) {
+    for (unsigned i = 0; i < q.n; i++) {
         if (fds[i].revents & POLLNVAL)
             return -EBADF;
         if (fds[i].revents)

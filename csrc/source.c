@@ -66,23 +66,33 @@ int64_t source_worth(const fdw_source *s)
     return (int64_t)s->capacity > PIPE_SIZE ? (int64_t)s->capacity : PIPE_SIZE;
 }
 
+/* POLLIN and POLLHUP of fd, -errno if poll(2) cannot say. */
 static int poll_now(int fd)
 {
     struct pollfd one = {.fd = fd, .events = POLLIN};
-    return os_poll(&one, 1, 0) > 0 ? one.revents : 0;
+    int r = os_poll(&one, 1, 0);
+    return r < 0 ? r : one.revents & (POLLIN | POLLHUP);
 }
 
 int source_is_at_end(const fdw_source *s)
 {
-    return (poll_now(s->fd) & (POLLIN | POLLHUP)) == POLLHUP;
+    return poll_now(s->fd) == POLLHUP;
 }
 
-/* A FIFO has POLLHUP from when its first writer has come and gone: fifo(7) */
-static int is_end(const fdw_source *s, ssize_t got)
+/* A read that gave no bytes: 0 at the end, else -EAGAIN or the error that it is. */
+static ssize_t end_or_error(const fdw_source *s, ssize_t got)
 {
-    if (got == 0)
-        return !s->is_fifo || poll_now(s->fd) & POLLHUP;
-    return got == -EIO && s->is_terminal && poll_now(s->fd) & POLLHUP;
+    if (got == -EIO && s->is_terminal) {
+        int r = poll_now(s->fd);
+        return r < 0 ? -EAGAIN : r == POLLHUP ? 0 : got;
+    }
+    if (got == 0 && s->is_fifo) { /* POLLHUP from when its first writer has come and gone: fifo(7) */
+        int r = poll_now(s->fd);
+        if (r < 0)
+            r = look_fd(s->fd, FDW_READ) == FDW_READY ? POLLHUP : 0;
+        return r & POLLHUP ? 0 : -EAGAIN;
+    }
+    return got;
 }
 
 static void consider_enlarging(fdw_source *s, size_t got)
@@ -113,11 +123,10 @@ static ssize_t read_some(fdw_source *s, int64_t most, size_t *asked)
         return n;
     *asked = room[0].iov_len + (n > 1 ? room[1].iov_len : 0);
     ssize_t got = os_read(s->fd, room, n, &s->mode);
-    if (got > 0)
-        sink_commit(&s->sink, (size_t)got);
-    else if (is_end(s, got))
-        return 0;
-    return got == 0 ? -EAGAIN : got;
+    if (got <= 0)
+        return end_or_error(s, got);
+    sink_commit(&s->sink, (size_t)got);
+    return got;
 }
 
 /* What a read that gave no bytes means. */

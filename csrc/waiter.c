@@ -36,7 +36,7 @@ static int is_same_file(const fdw_waiter *w)
 {
     struct stat now;
     if (fstat(w->fd, &now) < 0)
-        return -errno;
+        return errno == EBADF ? -EBADF : FDW_READY;
     return now.st_dev == w->always_file.st_dev && now.st_ino == w->always_file.st_ino ? FDW_READY : -EBADF;
 }
 
@@ -75,21 +75,25 @@ static int set_up(fdw_waiter *w)
     return r;
 }
 
-fdw_waiter *fdw_waiter_new(int fd, int events, int light, int *error)
+fdw_waiter *fdw_waiter_new(void)
 {
     fdw_waiter *w = calloc(1, sizeof *w);
-    *error = -ENOMEM;
-    if (!w)
-        return NULL;
+    if (w) {
+        w->forks = process_forks();
+        w->closed = 1;
+    }
+    return w;
+}
+
+int fdw_waiter_open(fdw_waiter *w, int fd, int events, int light)
+{
     w->fd = fd;
     w->events = events;
     w->light = light;
-    w->forks = process_forks();
-    *error = set_up(w);
-    if (*error == 0)
-        return w;
-    free(w);
-    return NULL;
+    int r = set_up(w);
+    if (r == 0)
+        atomic_store(&w->closed, 0);
+    return r;
 }
 
 const char *fdw_waiter_backend(const fdw_waiter *w)

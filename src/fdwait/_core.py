@@ -9,7 +9,16 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from fdwait._native import ffi, lib
 
-__all__ = ["AGAIN", "FileDescriptorLike", "deadline_after", "descriptor_of", "failure", "ffi", "lib", "native"]
+__all__ = [
+    "AGAIN",
+    "FileDescriptorLike",
+    "deadline_after",
+    "descriptor_of",
+    "failure",
+    "ffi",
+    "lib",
+    "native",
+]
 
 AGAIN: Final[int] = lib.FDW_AGAIN
 FOREVER: Final[int] = lib.FDW_FOREVER
@@ -49,8 +58,6 @@ def deadline_after(timeout: float | None) -> int:
     except TypeError:
         kind = type(timeout).__name__
         raise TypeError(f"a timeout is seconds as int or float, or None, not {kind}") from None
-    except OverflowError:
-        return FOREVER if timeout > 0 else 0
     if deadline < 0:
         raise ValueError("a timeout cannot be NaN")
     return deadline
@@ -71,7 +78,6 @@ def native(pointer: Any, free: Any) -> Any:
     if pointer == ffi.NULL:
         raise MemoryError
     return ffi.gc(pointer, free)
-
 
 
 def _this_is_the_main_thread() -> None:

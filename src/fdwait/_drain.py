@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fdwait import _retention
 from fdwait._buffered import BufferedStream
-from fdwait._core import AGAIN, deadline_after, descriptor_of, failure, ffi, lib, native
+from fdwait._core import AGAIN, FOREVER, deadline_after, descriptor_of, failure, ffi, lib, native
 from fdwait._stop import Stop
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def drain(
     except BaseException as exc:
         drainage.note(exc)
         raise
+    finally:
+        drainage.close()
 
 
 class _Drainage:
@@ -142,7 +144,10 @@ class _Drainage:
 
     def open(self) -> None:
         error = ffi.new("int *")
-        self._pump = native(lib.fdw_pump_new(self._stop._native if self._stop else ffi.NULL), lib.fdw_pump_free)
+        self._pump = native(lib.fdw_pump_new(), lib.fdw_pump_free)
+        error[0] = lib.fdw_pump_open(self._pump, self._stop._native if self._stop else ffi.NULL)
+        if error[0] < 0:
+            raise failure(error[0], "preparing to drain", self._fd)
         source = lib.fdw_pump_source(self._pump, self._fd, *self._keep, self._limit, error)
         if source == ffi.NULL:
             raise failure(error[0], "preparing to drain", self._fd)
@@ -172,6 +177,11 @@ class _Drainage:
         if self._stream and self._source:
             self._stream.settle()
         exc.drained = self.result(interrupted=isinstance(exc, KeyboardInterrupt))  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Give back what the pump owns, although an exception may keep this object for a while."""
+        if self._pump is not None:
+            ffi.release(self._pump)
 
     def result(self, *, interrupted: bool = False) -> Drained:
         """Everything that was read. It can be asked for again, should an exception come between."""
@@ -227,14 +237,13 @@ def _count(limit: int) -> int:
     n = operator.index(limit)
     if n < 0:
         raise ValueError(f"limit is a number of bytes and cannot be negative: {n}")
-    return min(n, lib.FDW_FOREVER)
+    return min(n, FOREVER)
 
 
 def _seconds(value: float, name: str) -> float:
-    seconds = float(value)
-    if math.isnan(seconds):
-        raise ValueError(f"{name} cannot be NaN")
-    return seconds
+    if math.isnan(value):
+        raise ValueError(f"{name} is a number of seconds, not NaN")
+    return float(value)
 
 
 def _pid_of(process: Process | int | None) -> int | None:

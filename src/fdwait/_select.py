@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import errno
+import functools
+import math
 import operator
+import os
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from fdwait._core import FOREVER, ffi, lib, native
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _MASK_BITS: Final = 62
-_PLAIN: Final = frozenset({list, tuple})
+_INT_MAX: Final = 0x7FFFFFFF
+_TIME_MAX: Final = 9223372036  # seconds that a count of nanoseconds in 64 bits can hold
+_NUMBERS: Final = frozenset({int, float})
+_ALL: Final = [(1 << n) - 1 for n in range(_MASK_BITS + 1)]
 
+_look_readable = lib.fdw_look_readable
 _look_many = lib.fdw_look_many
-# Native ints, a count before them. Unsigned, so that a negative number does not pass.
-_pack_counted: Final = [struct.Struct(f"{n + 1}I").pack for n in range(_MASK_BITS + 1)]
+_fdw_select = lib.fdw_select
+_unpack = ffi.unpack
+
+
+@functools.lru_cache(maxsize=256)
+def _packer(n: int) -> Callable[..., bytes]:
+    """Packs three counts and *n* descriptors as native ints."""
+    return struct.Struct(f"{3 + n}i").pack
+
+
+_pack_small: Final = [_packer(n) for n in range(_MASK_BITS + 1)]
 # Scratch memory of calls that are over. A call under way has its own, so that a signal handler may select too.
 _free_selections: Final[list[Any]] = []
 
@@ -32,74 +48,89 @@ def select(
     come back hold the caller's own objects, in the caller's order, duplicates included.
 
     There is no ValueError for a number beyond 1023, and a descriptor that is closed is always
-    OSError(EBADF), never ready.
+    OSError(EBADF), never ready. What has an ``__index__()`` counts as an int here.
     """
-    seconds = None if timeout is None else _seconds(timeout)
-    if (
-        not wlist
-        and not xlist
-        and rlist.__class__ in _PLAIN
-        and wlist.__class__ in _PLAIN
-        and xlist.__class__ in _PLAIN
-    ):
-        n = len(rlist)  # type: ignore[arg-type]
-        if 0 < n <= _MASK_BITS:
+    if timeout is not None and not (timeout.__class__ in _NUMBERS and 0 <= timeout <= _TIME_MAX):
+        timeout = _seconds(timeout)
+    # A look at a short list is the common case, and costs as much as the steps taken to it in Python.
+    if rlist.__class__ is list and wlist.__class__ is list and xlist.__class__ is list:
+        nr = n = len(rlist)
+        if wlist or xlist:
+            n += len(wlist) + len(xlist)
+        elif n == 1 and rlist[0].__class__ is int and 0 <= rlist[0] <= _INT_MAX and _look_readable(rlist[0]) == 1:
+            return rlist[:], [], []
+        if n <= _MASK_BITS:
             try:
-                mask = _look_many(_pack_counted[n](n, *rlist))
-            except struct.error:  # not all of them are plain numbers
-                mask = 0
-            else:
-                if mask == 0 and seconds == 0:
-                    return [], [], []
+                mask = _look_many(_pack_small[n](nr, len(wlist), len(xlist), *rlist, *wlist, *xlist))
+            except struct.error:  # not all of them are ints
+                mask = -1
             if mask > 0:
-                return _masked(rlist, mask, n), [], []
-    return _select(_sequence(rlist), _sequence(wlist), _sequence(xlist), seconds)
+                if n == nr:
+                    return rlist[:] if mask == _ALL[n] else _masked(rlist, mask), [], []
+                nrw = nr + len(wlist)
+                return (
+                    _masked(rlist, mask & _ALL[nr]),
+                    _masked(wlist, mask >> nr & _ALL[nrw - nr]),
+                    _masked(xlist, mask >> nrw),
+                )
+            if mask == 0 and timeout == 0:
+                return [], [], []
+    deadline = FOREVER if timeout is None else lib.fdw_deadline(timeout)
+    return _select(_sequence(rlist), _sequence(wlist), _sequence(xlist), deadline)
 
 
-def _masked(objects: Iterable[Any], mask: int, n: int) -> list[Any]:
-    if mask == (1 << n) - 1:
-        return list(objects)
-    return [obj for i, obj in enumerate(objects) if mask >> i & 1]
+def _masked(objects: Sequence[Any], mask: int) -> list[Any]:
+    ready = []
+    while mask:
+        lowest = mask & -mask
+        ready.append(objects[lowest.bit_length() - 1])
+        mask ^= lowest
+    return ready
 
 
 def _select(
-    rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], seconds: float | None
+    rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], deadline: int
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    readers, r = _numbers(rlist)
-    writers, w = _numbers(wlist)
-    others, x = _numbers(xlist)
-    nr, nw, nx = len(readers), len(writers), len(others)
-    deadline = FOREVER if seconds is None else lib.fdw_deadline(seconds)
+    nr, nw, nx = len(rlist), len(wlist), len(xlist)
+    try:
+        ints = _packer(nr + nw + nx)(nr, nw, nx, *rlist, *wlist, *xlist)
+    except struct.error:  # not all of them are ints
+        rlist, wlist, xlist, ints = _numbers(rlist, wlist, xlist)
     try:
         selection = _free_selections.pop()
     except IndexError:
         selection = native(lib.fdw_selection_new(), lib.fdw_selection_free)
     while True:  # between two rounds the interpreter runs signal handlers
-        count = lib.fdw_select(selection, r, nr, w, nw, x, nx, deadline)
+        count = _fdw_select(selection, ints, deadline)
         if count != -errno.EINTR:
             break
-    ready = ffi.unpack(lib.fdw_selection_ready(selection), count) if count > 0 else []
+    ready = _unpack(selection.ready, 3 + count) if count > 0 else [0, 0, 0]
     _free_selections.append(selection)
     if count < 0:
-        raise _failure(count, readers, writers, others)
-    i = j = 0
-    if nw or nx:
-        i = sum(p < nr for p in ready)
-        j = sum(p < nr + nw for p in ready)
-    else:
-        i = j = count
+        raise _failure(count, rlist, wlist, xlist)
+    readers = 3 + ready[0]
+    writers = readers + ready[1]
     return (
-        [readers[p] for p in ready[:i]],
-        [writers[p - nr] for p in ready[i:j]],
-        [others[p - nr - nw] for p in ready[j:]],
+        list(map(rlist.__getitem__, ready[3:readers])),
+        list(map(wlist.__getitem__, ready[readers:writers])) if nw else [],
+        list(map(xlist.__getitem__, ready[writers:])) if nx else [],
     )
 
 
 def _failure(error: int, *lists: Sequence[Any]) -> Exception:
     if error == -errno.ENOMEM:
-        return MemoryError()
-    n = sum(map(len, lists))
-    return OSError(-error, f"{errno.errorcode[-error]}: one of {n} descriptors given to select() is closed")
+        return MemoryError("out of memory in select()")
+    numbers = [_descriptor(obj) for objects in lists for obj in objects]  # or the error that one of them is
+    closed = ", ".join(str(fd) for fd in dict.fromkeys(numbers) if not _is_open(fd))
+    return OSError(-error, f"{os.strerror(-error)} in select(): closed: {closed or 'one of them, for a moment'}")
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError as exc:
+        return exc.errno != errno.EBADF
+    return True
 
 
 def _sequence(objects: Iterable[Any]) -> Sequence[Any]:
@@ -111,19 +142,15 @@ def _sequence(objects: Iterable[Any]) -> Sequence[Any]:
         raise TypeError("arguments 1-3 must be sequences") from None
 
 
-def _numbers(objects: Sequence[Any]) -> tuple[Sequence[Any], bytes]:
-    """The objects, and their descriptors as native ints."""
-    try:
-        return objects, struct.pack(f"{len(objects)}I", *objects)
-    except struct.error:
-        pass
-    # The list is walked as it is now: a fileno() may change it.
-    seen: list[Any] = []
+def _numbers(*lists: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], bytes]:
+    """The lists as they were when each fileno() was asked, since that may change them, and their descriptors."""
+    seen: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     numbers: list[int] = []
-    for obj in objects:
-        numbers.append(_descriptor(obj))
-        seen.append(obj)
-    return seen, struct.pack(f"{len(numbers)}i", *numbers)
+    for objects, kept in zip(lists, seen, strict=True):
+        for obj in objects:
+            numbers.append(_descriptor(obj))
+            kept.append(obj)
+    return *seen, _packer(len(numbers))(*map(len, seen), *numbers)
 
 
 def _descriptor(obj: Any) -> int:
@@ -138,24 +165,24 @@ def _descriptor(obj: Any) -> int:
             raise TypeError("fileno() returned a non-integer")
     if number < 0:
         raise ValueError(f"file descriptor cannot be a negative integer ({number})")
-    if number > 0x7FFFFFFF:
+    if number > _INT_MAX:
         raise OverflowError("Python int too large to convert to C int")
-    return number
+    return int(number)
 
 
 def _seconds(timeout: float) -> float:
     """As CPython reads it: _PyTime_FromSecondsObject in Python/pytime.c."""
     if isinstance(timeout, float):
         seconds = float(timeout)
-        if seconds != seconds:
+        if math.isnan(seconds):
             raise ValueError("Invalid value NaN (not a number)")
     else:
         try:
             seconds = operator.index(timeout)
         except TypeError:
             raise TypeError("timeout must be a float or None") from None
+    if abs(seconds) > _TIME_MAX:
+        raise OverflowError("timestamp too large to convert to C _PyTime_t")
     if seconds < 0:
         raise ValueError("timeout must be non-negative")
-    if seconds > 9223372036:
-        raise OverflowError("timestamp too large to convert to C _PyTime_t")
     return seconds

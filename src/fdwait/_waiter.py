@@ -6,7 +6,7 @@ import errno
 import selectors
 from typing import TYPE_CHECKING, Final
 
-from fdwait._core import AGAIN, FileDescriptorLike, deadline_after, descriptor_of, failure, ffi, lib
+from fdwait._core import AGAIN, FileDescriptorLike, deadline_after, descriptor_of, failure, ffi, lib, native
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -38,16 +38,18 @@ class FdWaiter:
     Any number of threads may wait on one waiter; all of them wake up.
     """
 
-    __slots__ = ("_closed", "_error", "_file", "_native", "events", "fd")
+    __slots__ = ("_closed", "_file", "_native", "events", "fd")
 
     def __init__(self, fd: FileDescriptorLike, events: int = READ) -> None:
         self._closed = True
         self.fd: Final[int] = descriptor_of(fd)
         self._file = fd  # keeps an object alive, and its descriptor open
+        if not isinstance(events, int):
+            raise TypeError(f"events must be READ, WRITE or READ | WRITE, not {events!r:.100}")
         if events not in (READ, WRITE, READ | WRITE):
             raise ValueError(f"events must be READ, WRITE or READ | WRITE, not {events!r}")
         self.events: Final[int] = events
-        self._native = _new_waiter(self.fd, events, light=False)
+        self._native = _open_waiter(self.fd, events, light=False)
         self._closed = False
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -111,15 +113,15 @@ def wait_writable(fd: FileDescriptorLike, timeout: float | None = None) -> bool:
 
 
 def _wait_once(fd: int, events: int, deadline: int) -> bool:
-    return _wait(_new_waiter(fd, events, light=True), fd, deadline)
+    return _wait(_open_waiter(fd, events, light=True), fd, deadline)
 
 
-def _new_waiter(fd: int, events: int, *, light: bool) -> object:
-    error = ffi.new("int *")
-    waiter = lib.fdw_waiter_new(fd, events, light, error)
-    if waiter == ffi.NULL:
-        raise failure(error[0], "preparing to wait on", fd)
-    return ffi.gc(waiter, lib.fdw_waiter_free)
+def _open_waiter(fd: int, events: int, *, light: bool) -> object:
+    waiter = native(lib.fdw_waiter_new(), lib.fdw_waiter_free)
+    error = lib.fdw_waiter_open(waiter, fd, events, light)
+    if error < 0:
+        raise failure(error, "preparing to wait on", fd)
+    return waiter
 
 
 def _wait(waiter: object, fd: int, deadline: int) -> bool:
@@ -128,7 +130,7 @@ def _wait(waiter: object, fd: int, deadline: int) -> bool:
         if outcome != AGAIN:
             break
     if outcome >= 0:
-        return outcome == lib.FDW_READY
+        return bool(outcome == lib.FDW_READY)
     if outcome == -errno.ECANCELED:
         raise ValueError(f"wait on a closed FdWaiter (descriptor {fd})")
     raise failure(outcome, "waiting on", fd)
