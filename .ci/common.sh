@@ -55,10 +55,11 @@ copy_tree() {
 # suite NAME [PYTEST ARGUMENT ...]: README's test command in environment NAME, in a copy of the tree without the
 # package, so that what is tested is what is installed.
 suite() {
-    local python=$CI_WORK/$1/bin/python
+    local python=$CI_WORK/$1/bin/python folder
     shift
-    copy_tree "$CI_WORK/without-src" . ':!src'
-    (cd "$CI_WORK/without-src" && "$python" -m pytest tests "$@")
+    folder=$(mktemp -d -p "$CI_WORK")
+    copy_tree "$folder" . ':!src'
+    (cd "$folder" && "$python" -m pytest tests "$@")
 }
 
 # zig_cc TARGET: sets ZIG_CC to the command of a C compiler for it.

@@ -88,7 +88,8 @@ void fdw_waiter_free(fdw_waiter *waiter);
 
 /* The scratch memory of one select at a time, kept between calls. NULL: no memory. */
 typedef struct {
-    int *ready; /* after fdw_select: how many readers, writers and others are ready, then the place of each in its
+    int *
+        ready; /* after fdw_select: how many readers, writers and others are ready, then the place of each in its
                    own list, ascending */
     struct fdw_selection_memory *memory;
 } fdw_selection;

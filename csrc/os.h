@@ -22,10 +22,10 @@ int os_poll(struct pollfd *fds, unsigned n, int64_t deadline);
 /* How a descriptor can be read so that the read never sleeps, whatever its O_NONBLOCK flag says and whoever
  * else changes it or reads from it. */
 enum os_read_mode {
-    OS_READ_NOWAIT,  /* preadv2(RWF_NOWAIT) */
-    OS_READ_DONTWAIT,/* recvmsg(MSG_DONTWAIT) */
-    OS_READ_ONCE,    /* neither: one plain read after each readiness */
-    OS_READ_PLAIN,   /* a file: reads wait for the disk, never for a writer */
+    OS_READ_NOWAIT,   /* preadv2(RWF_NOWAIT) */
+    OS_READ_DONTWAIT, /* recvmsg(MSG_DONTWAIT) */
+    OS_READ_ONCE,     /* neither: one plain read after each readiness */
+    OS_READ_PLAIN,    /* a file: reads wait for the disk, never for a writer */
 };
 
 /* The first mode to try for a file of this st_mode. */

@@ -17,11 +17,11 @@
 #include "source.h"
 #include "stop.h"
 
-#define TURN ((int64_t)1 << 20)              /* bytes before the other sources and the clock have their turn */
-#define FLOOD_SLICE (100 * NS_PER_MS)        /* for signal handlers of the main thread */
+#define TURN ((int64_t)1 << 20)       /* bytes before the other sources and the clock have their turn */
+#define FLOOD_SLICE (100 * NS_PER_MS) /* for signal handlers of the main thread */
 #define SLEEP_SLICE (200 * NS_PER_MS)
-#define CHECK_EVERY (5 * NS_PER_S)           /* is each descriptor still the same file? */
-#define UNWAKEABLE_SLEEP (100 * NS_PER_MS)   /* where stop cannot wake the poller */
+#define CHECK_EVERY (5 * NS_PER_S)         /* is each descriptor still the same file? */
+#define UNWAKEABLE_SLEEP (100 * NS_PER_MS) /* where stop cannot wake the poller */
 #define UNWATCHED_INTERVAL (50 * NS_PER_MS)
 
 #define KEEP_GOING 100 /* beside FDW_READY and its like */
@@ -205,11 +205,11 @@ static void notice_exit(fdw_pump *pump)
 }
 
 struct round {
-    int64_t now;   /* seen before anything was read */
-    int due;       /* an end, a cap or a deadline has come: look thoroughly, and take a pipe's worth at most */
+    int64_t now; /* seen before anything was read */
+    int due;     /* an end, a cap or a deadline has come: look thoroughly, and take a pipe's worth at most */
     int64_t moved;
-    int empty;     /* every open source had nothing more */
-    int more;      /* at least one is worth reading again */
+    int empty; /* every open source had nothing more */
+    int more;  /* at least one is worth reading again */
 };
 
 static int64_t linger_end(const fdw_pump *pump)

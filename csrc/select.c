@@ -3,7 +3,7 @@
  * the words are set by hand on the heap, and a select here means select because it is select.
  *
  * Linux does not look at numbers beyond its descriptor table, sleeps on without them and leaves their bits as they
- * were: that the highest one is open, and so within the table, is made sure of before a sleep. And a descriptor that is
+ * were: that the highest one is open, and so within the table, is made sure of first. And a descriptor that is
  * closed while it sleeps counts as ready (Linux 5.17 and later): every one that is reported is confirmed.
  */
 #define _DARWIN_UNLIMITED_SELECT 1 /* macOS: without it the C library keeps the ceiling */
@@ -106,15 +106,16 @@ static int ask(struct sets *sets, struct pollfd *fds, unsigned n, int end, int64
     return r == 0 ? 0 : collect(fds, n, set);
 }
 
-/* A look, then a sleep: again while the sleep was shorter than the deadline, or an EBADF turned out to be over. */
+/* Again while the sleep was shorter than the deadline, or an EBADF turned out to be over. */
 int select_fds(struct sets *sets, struct pollfd *fds, unsigned n, int64_t deadline)
 {
     int last = highest(fds, n);
-    int r = ask(sets, fds, n, last + 1, 0);
-    if (r == 0 && last >= 0 && is_closed(last))
-        return find_closed(fds, n);
-    while (r == 0 && (deadline == FDW_FOREVER || (deadline > 0 && clock_now() < deadline)))
+    int r;
+    do {
+        if (last >= 0 && is_closed(last))
+            return find_closed(fds, n);
         r = ask(sets, fds, n, last + 1, deadline);
+    } while (r == 0 && deadline > 0 && (deadline == FDW_FOREVER || clock_now() < deadline));
     return r;
 }
 

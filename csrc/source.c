@@ -16,7 +16,7 @@
 
 #include "clock.h"
 
-#define PIPE_SIZE ((int64_t)64 << 10)  /* pipe(7): the capacity since Linux 2.6.11 */
+#define PIPE_SIZE ((int64_t)64 << 10) /* pipe(7): the capacity since Linux 2.6.11 */
 #define LARGE_PIPE ((size_t)256 << 10)
 #define FULL_READS_TO_ENLARGE 8
 #define ENLARGED_AT_ONCE 8 /* pipe memory is limited for each user: pipe(7), pipe-user-pages-soft */

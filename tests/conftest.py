@@ -51,9 +51,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     # pytest-timeout ends a test that Python can still end. Behind it stands a watchdog that needs no
     # Python at all, for a call that never comes back.
     mark = item.get_closest_marker("timeout")
-    faulthandler.dump_traceback_later(
-        mark.args[0] + 30, exit=True, file=item.config.stash[real_stderr]
-    )
+    faulthandler.dump_traceback_later(mark.args[0] + 30, exit=True, file=item.config.stash[real_stderr])
     try:
         return (yield)
     finally:

@@ -244,23 +244,22 @@ def program(code: str, *args: str) -> list[str]:
 
 def run_program(code: str, *args: str, **options: Any) -> str:
     """Run such a program to its end; what it printed. An assertion that fails in it fails here."""
-    done = subprocess.run(
-        program(code, *args), capture_output=True, text=True, timeout=50, **options
-    )
+    done = subprocess.run(program(code, *args), check=False, capture_output=True, text=True, timeout=50, **options)
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
-def until_exited(pid: int) -> None:
-    """Wait for the exit of any process, ours or not, without reaping it."""
+@contextlib.contextmanager
+def watch_exit(pid: int) -> Iterator[Callable[[], None]]:
+    """Hands out a call that waits for the exit of a process, ours or not, and does not reap it."""
     if hasattr(os, "pidfd_open"):
         fd = os.pidfd_open(pid)
         try:
-            until_readable(fd)
+            yield lambda: until_readable(fd) and None
         finally:
             os.close(fd)
     else:
-        queue = select.kqueue()
-        with contextlib.closing(queue), contextlib.suppress(ProcessLookupError):
-            exits = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
-            assert queue.control([exits], 1, 10), "it did not exit"
+        with contextlib.closing(select.kqueue()) as queue:
+            exit_of = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+            queue.control([exit_of], 0)
+            yield lambda: queue.control(None, 1, 10) and None

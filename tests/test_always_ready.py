@@ -70,7 +70,7 @@ def test_b034_a_program_whose_standard_streams_are_files(tmp_path: Path) -> None
         open(tmp_path / "err", "wb") as stderr,
     ):
         status = subprocess.run(
-            program(PROGRAM), stdin=stdin, stdout=stdout, stderr=stderr, timeout=50
+            program(PROGRAM), check=False, stdin=stdin, stdout=stdout, stderr=stderr, timeout=50
         ).returncode
     assert (tmp_path / "err").read_bytes() == b""
     assert (tmp_path / "out").read_bytes() == b"done"

@@ -57,9 +57,7 @@ def kernel_says(fd: int, events: int) -> bool:
 # ---- states ----
 
 
-def test_waiter(
-    make: Make, events: int, place: Callable[[int], int], backend: str, own: Owner
-) -> None:
+def test_waiter(make: Make, events: int, place: Callable[[int], int], backend: str, own: Owner) -> None:
     fd = make(own)
     expected = kernel_says(fd, events)
     fd = place(fd)
@@ -70,9 +68,7 @@ def test_waiter(
         assert waiter.backend in (backend, "always")
 
 
-def test_waiter_without_a_free_descriptor(
-    make: Make, events: int, place: Callable[[int], int], own: Owner
-) -> None:
+def test_waiter_without_a_free_descriptor(make: Make, events: int, place: Callable[[int], int], own: Owner) -> None:
     fd = make(own)
     expected = kernel_says(fd, events)
     fd = place(fd)
@@ -151,9 +147,7 @@ def assert_bad(call: Callable[..., object], *args: object) -> None:
 
 
 @pytest.mark.parametrize("duplicate", [False, True], ids=["", "duplicate lives"])
-def test_closed(
-    make: Make, duplicate: bool, place: Callable[[int], int], backend: str, own: Owner
-) -> None:
+def test_closed(make: Make, duplicate: bool, place: Callable[[int], int], backend: str, own: Owner) -> None:
     fd = place(make(own))
     with FdWaiter(fd) as reader, FdWaiter(fd, WRITE) as writer:
         if duplicate:

@@ -345,7 +345,8 @@ def test_a_buffer_larger_than_any_chunk(pipe: Pipe, own: Owner) -> None:
 def test_the_stdout_of_a_popen() -> None:
     command = python("print('one\\ntwo', flush=True); input(); print('three')")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         assert process.stdout.readline() == b"one\n"
         process.stdin.write(b"\n")
         process.stdin.flush()
@@ -375,9 +376,7 @@ def test_a_stream_survives_its_drain(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("method", ["at once", "in pieces"])
-@pytest.mark.parametrize(
-    ("head", "tail"), [(0, 0), (0, 10), (10, 0), (10, 10), (1, 65536), (65536, 1), (100_000, 3)]
-)
+@pytest.mark.parametrize(("head", "tail"), [(0, 0), (0, 10), (10, 0), (10, 10), (1, 65536), (65536, 1), (100_000, 3)])
 def test_window(head: int, tail: int, method: str, pipe: Pipe, own: Owner) -> None:
     r, w = pipe
     data = b"".join(b"%07d\n" % i for i in range(40_000))
@@ -417,14 +416,13 @@ def test_one_byte_too_many_for_a_window(pipe: Pipe, own: Owner) -> None:
     own.close(w)
     result = drain(r, keep=Window(3, 6))
     assert (result.total, result.kept, result.elided) == (10, 9, 1)
-    assert result.data.startswith(b"012") and result.data.endswith(b"456789")
+    assert result.data.startswith(b"012")
+    assert result.data.endswith(b"456789")
 
 
 @pytest.mark.parametrize("character", ["é", "€", "😀"])
 @pytest.mark.parametrize("shift", range(4))
-def test_a_window_splits_no_character(
-    character: str, shift: int, pipe: Pipe, own: Owner
-) -> None:
+def test_a_window_splits_no_character(character: str, shift: int, pipe: Pipe, own: Owner) -> None:
     r, w = pipe
     text = "a" * shift + character * 500 + "a" * shift
     data = text.encode()
@@ -434,7 +432,8 @@ def test_a_window_splits_no_character(
     result = drain(r, keep=Window(for_head, for_tail))
     shown = result.data.decode()  # strict: a split character would raise
     head, tail = shown.split("⟪")[0], shown.split("⟫")[-1]
-    assert text.startswith(head) and text.endswith(tail)
+    assert text.startswith(head)
+    assert text.endswith(tail)
     assert for_head - 3 <= len(head.encode()) <= for_head
     assert for_tail - 3 <= len(tail.encode()) <= for_tail
     assert result.kept == len(head.encode()) + len(tail.encode())

@@ -19,9 +19,7 @@ Start = Callable[..., tuple["subprocess.Popen[bytes]", int]]
 
 
 @pytest.mark.usefixtures("held")
-def test_b001_all_of_the_output_and_the_status(
-    start: Start, tmp_path: Path, rounds: Rounds, own: Owner
-) -> None:
+def test_b001_all_of_the_output_and_the_status(start: Start, tmp_path: Path, rounds: Rounds, own: Owner) -> None:
     data = b"hello\n" + stretch(0, 5092)
     (tmp_path / "data").write_bytes(data)
     for _ in range(rounds(25, 100)):

@@ -47,9 +47,7 @@ def test_b076_a_silent_background_child(
 TALKS_ON = "(while echo tick; do sleep 0.05; done) & exit 0"
 
 
-def test_b078_b080_a_chatty_background_child_does_not_keep_the_call(
-    start: Start, own: Owner
-) -> None:
+def test_b078_b080_a_chatty_background_child_does_not_keep_the_call(start: Start, own: Owner) -> None:
     """The cap, as it comes and set to less, and a time-out before it; each says why it ended."""
 
     def timed(at_least: float, tolerance: float, **options: float) -> None:
@@ -97,9 +95,7 @@ def test_b082_a_background_child_keeps_the_terminal(own: Owner, place: Callable[
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_late_output_of_a_background_child_comes_with_the_next_call(
-    start: Start, place: Callable[[int], int]
-) -> None:
+def test_late_output_of_a_background_child_comes_with_the_next_call(start: Start, place: Callable[[int], int]) -> None:
     command = "exec 3<&0; (read line <&3; echo late) & echo out"
     process, out = start(command, place, stdin=subprocess.PIPE)
     assert process.stdin is not None

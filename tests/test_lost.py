@@ -20,9 +20,7 @@ Start = Callable[..., tuple["subprocess.Popen[bytes]", int]]
 
 
 @pytest.mark.parametrize("size", [1, 4095, 4096, 4097, 65535, 65536])
-def test_b067_written_and_exited_before_the_drain(
-    size: int, start: Start, place: Callable[[int], int]
-) -> None:
+def test_b067_written_and_exited_before_the_drain(size: int, start: Start, place: Callable[[int], int]) -> None:
     process, out = start(prints_at_once(size), place)
     assert process.wait(20) == 0
     with lasts(0, 0.2):
@@ -70,9 +68,7 @@ CHUNKS = [4096, 64 << 10, 2 << 20]  # a small read, and the sizes of the memory 
 
 @pytest.mark.parametrize("times", [1, 2, 17])
 @pytest.mark.parametrize("chunk", CHUNKS)
-def test_b069_around_the_size_of_a_chunk(
-    chunk: int, times: int, own: Owner, place: Callable[[int], int]
-) -> None:
+def test_b069_around_the_size_of_a_chunk(chunk: int, times: int, own: Owner, place: Callable[[int], int]) -> None:
     """Three sizes at once, each from its own writer into its own drain."""
     sizes = [chunk * times + more for more in (-1, 0, 1)]
 
@@ -97,7 +93,8 @@ def test_b069_around_the_size_of_a_chunk(
 def test_b071_the_second_line_in_a_streams_buffer(own: Owner) -> None:
     code = "import os; os.write(1, b'one\\ntwo\\n'); os.read(0, 1)"
     with subprocess.Popen(python(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         assert process.stdout.readline() == b"one\n"
         with lasts(0.2, 0.2):  # the child is silent, and alive
             result = drain(process.stdout, process=process, timeout=0.2)
@@ -134,19 +131,15 @@ def test_b075_two_streams_closed_in_either_order(
 # ---- the end of a terminal ----
 
 
-def on_terminal(own: Owner, place: Callable[[int], int], command: str) -> tuple["subprocess.Popen[bytes]", int]:
+def on_terminal(own: Owner, place: Callable[[int], int], command: str) -> tuple[subprocess.Popen[bytes], int]:
     master, slave = terminal(own)
     master = place(master)
-    process = subprocess.Popen(
-        ["sh", "-c", command], stdin=slave, stdout=slave, stderr=slave, start_new_session=True
-    )
+    process = subprocess.Popen(["sh", "-c", command], stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
     own.close(slave)
     return process, master
 
 
-def test_b083_the_end_of_a_terminal_is_eof_each_time(
-    own: Owner, place: Callable[[int], int]
-) -> None:
+def test_b083_the_end_of_a_terminal_is_eof_each_time(own: Owner, place: Callable[[int], int]) -> None:
     process, master = on_terminal(own, place, "printf hi")
     result = drain(master, process=process)
     assert (result.data, result.end) == (b"hi", End.EOF)
@@ -159,9 +152,7 @@ def test_b083_the_end_of_a_terminal_is_eof_each_time(
 
 
 @pytest.mark.skipif(not LINUX, reason="other kernels flush what is unread at the last close")
-def test_b088_the_last_bytes_of_a_terminal_are_kept(
-    own: Owner, place: Callable[[int], int]
-) -> None:
+def test_b088_the_last_bytes_of_a_terminal_are_kept(own: Owner, place: Callable[[int], int]) -> None:
     process, master = on_terminal(own, place, "printf %0100d 7")
     assert process.wait(10) == 0
     result = drain(master, process=process)
@@ -187,7 +178,6 @@ def test_b087_an_input_output_error_is_no_end(own: Owner, place: Callable[[int],
 
 def test_a_reset_connection_is_an_error_and_carries_what_came(own: Owner) -> None:
 
-
     a, b = tcp(own)
     os.write(b, b"some")
     first = drain(a, limit=4)
@@ -196,4 +186,3 @@ def test_a_reset_connection_is_an_error_and_carries_what_came(own: Owner) -> Non
         drain(a)
     assert first.data == b"some"
     assert caught.value.drained.end is None  # type: ignore[attr-defined]
-

@@ -37,9 +37,7 @@ each_flag = pytest.mark.parametrize("flag", [False, True], ids=["blocking", "non
 
 @each_kind
 @each_flag
-def test_b117_every_call_leaves_it_as_found(
-    kind: str, flag: bool, own: Owner, place: Callable[[int], int]
-) -> None:
+def test_b117_every_call_leaves_it_as_found(kind: str, flag: bool, own: Owner, place: Callable[[int], int]) -> None:
     fd, peer = connect(kind, own)
     os.set_blocking(fd, not flag)
     fd = place(fd)
@@ -101,9 +99,7 @@ def test_b117_the_terminal_that_a_command_shares_with_us(own: Owner) -> None:
 
 @each_kind
 @each_flag
-def test_b119_descriptors_that_come_either_way(
-    kind: str, flag: bool, own: Owner, place: Callable[[int], int]
-) -> None:
+def test_b119_descriptors_that_come_either_way(kind: str, flag: bool, own: Owner, place: Callable[[int], int]) -> None:
     fd, peer = connect(kind, own)
     os.set_blocking(fd, not flag)
     fd = place(fd)
@@ -136,9 +132,7 @@ def test_b119_writability_of_a_non_blocking_descriptor(own: Owner) -> None:
     assert nonblocking(w) is True
 
 
-def test_b119_flipped_in_mid_stream_by_another_process(
-    start: Start, place: Callable[[int], int], own: Owner
-) -> None:
+def test_b119_flipped_in_mid_stream_by_another_process(start: Start, place: Callable[[int], int], own: Owner) -> None:
     size = 50_000_021
     process, out = start(prints_pattern(size), place)
     flips = python(

@@ -74,9 +74,7 @@ def test_a_handler_runs_during_the_wait_not_after_it(wait: Entry, pipe: Pipe) ->
 
 
 @each_entry
-def test_a_handler_that_outlives_the_deadline_is_followed_by_a_look(
-    wait: Entry, pipe: Pipe
-) -> None:
+def test_a_handler_that_outlives_the_deadline_is_followed_by_a_look(wait: Entry, pipe: Pipe) -> None:
     r, w = pipe
 
     def handler() -> None:
@@ -249,9 +247,7 @@ def test_b054_in_a_flood_no_byte_is_lost(
     assert drain(out, limit=2**20).data == stretch(at, 2**20)
 
 
-def test_b054_in_a_flood_into_a_window(
-    start: Callable[..., tuple[object, int]], ctrl_c: Interrupts
-) -> None:
+def test_b054_in_a_flood_into_a_window(start: Callable[..., tuple[object, int]], ctrl_c: Interrupts) -> None:
     _, out = start(prints_pattern())
     result = interrupted(ctrl_c, 0.2, out, keep=fdwait.Window(1000, 1000))
     assert result.kept <= 2000 < result.total

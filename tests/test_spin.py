@@ -18,9 +18,7 @@ import fdwait
 from fdwait import WRITE, End, FdWaiter, drain
 
 
-def test_b024_a_closed_descriptor_beside_an_idle_one(
-    own: Owner, place: Callable[[int], int]
-) -> None:
+def test_b024_a_closed_descriptor_beside_an_idle_one(own: Owner, place: Callable[[int], int]) -> None:
     idle, _ = own.pipe()
     fd = place(own.pipe()[0])
     waiter = FdWaiter(fd)

@@ -12,9 +12,7 @@ from fdwait import Window, drain
 
 
 @pytest.mark.parametrize("text", ["a" * 4095 + "é" * 10_000, "€" * 100_000, "😀" * 50_000])
-def test_b146_characters_across_every_boundary(
-    text: str, own: Owner, place: Callable[[int], int]
-) -> None:
+def test_b146_characters_across_every_boundary(text: str, own: Owner, place: Callable[[int], int]) -> None:
     r, w = own.pipe()
     data = text.encode()
 
@@ -30,9 +28,7 @@ def test_b146_characters_across_every_boundary(
     writer.result()
 
 
-@pytest.mark.parametrize(
-    "data", [b"abc\xe2\x82", b"\xff\xfe\x00", "Grüße".encode("latin-1"), bytes(range(256)) * 10]
-)
+@pytest.mark.parametrize("data", [b"abc\xe2\x82", b"\xff\xfe\x00", "Grüße".encode("latin-1"), bytes(range(256)) * 10])
 @pytest.mark.parametrize("keep", [None, Window(5000, 5000)])
 def test_b148_bytes_that_are_no_text(data: bytes, keep: Window | None, own: Owner) -> None:
     r, w = own.pipe()

@@ -145,9 +145,7 @@ def test_what_is_handed_in_is_never_closed(pipe: Pipe) -> None:
     ],
     ids=repr,
 )
-def test_bad_descriptor_arguments(
-    use: Callable[..., object], bad: object, error: type[Exception]
-) -> None:
+def test_bad_descriptor_arguments(use: Callable[..., object], bad: object, error: type[Exception]) -> None:
     with pytest.raises(error):
         use(bad)
 
@@ -179,9 +177,15 @@ def test_a_closed_file_object() -> None:
             use(f)
 
 
-@pytest.mark.parametrize("events", [0, 4, READ | WRITE | 4, -1, 2**40, "r", None, 1.5])
+@pytest.mark.parametrize("events", [0, 4, READ | WRITE | 4, -1, 2**40])
 def test_bad_events(events: int, pipe: Pipe) -> None:
-    with pytest.raises((ValueError, TypeError), match="events"):
+    with pytest.raises(ValueError, match="events"):
+        FdWaiter(pipe[0], events)
+
+
+@pytest.mark.parametrize("events", ["r", None, 1.0])
+def test_events_of_another_type(events: object, pipe: Pipe) -> None:
+    with pytest.raises(TypeError):
         FdWaiter(pipe[0], events)
 
 

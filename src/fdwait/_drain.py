@@ -129,7 +129,7 @@ class _Drainage:
             raise TypeError(f"keep is None or a Window, not {keep!r:.100}")
         if stop is not None and not isinstance(stop, Stop):
             raise TypeError(f"stop is None or a Stop, not {stop!r:.100}")
-        self._stream = BufferedStream.of(source)
+        self._stream = None if isinstance(source, int) else BufferedStream.of(source)
         self._file = source  # keeps an object alive, and its descriptor open
         self._fd = descriptor_of(source)
         self._limit = -1 if limit is None else _count(limit)

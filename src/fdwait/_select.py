@@ -52,31 +52,38 @@ def select(
     """
     if timeout is not None and not (timeout.__class__ in _NUMBERS and 0 <= timeout <= _TIME_MAX):
         timeout = _seconds(timeout)
-    # A look at a short list is the common case, and costs as much as the steps taken to it in Python.
-    if rlist.__class__ is list and wlist.__class__ is list and xlist.__class__ is list:
-        nr = n = len(rlist)
-        if wlist or xlist:
-            n += len(wlist) + len(xlist)
-        elif n == 1 and rlist[0].__class__ is int and 0 <= rlist[0] <= _INT_MAX and _look_readable(rlist[0]) == 1:
-            return rlist[:], [], []
-        if n <= _MASK_BITS:
-            try:
-                mask = _look_many(_pack_small[n](nr, len(wlist), len(xlist), *rlist, *wlist, *xlist))
-            except struct.error:  # not all of them are ints
-                mask = -1
-            if mask > 0:
-                if n == nr:
-                    return rlist[:] if mask == _ALL[n] else _masked(rlist, mask), [], []
-                nrw = nr + len(wlist)
-                return (
-                    _masked(rlist, mask & _ALL[nr]),
-                    _masked(wlist, mask >> nr & _ALL[nrw - nr]),
-                    _masked(xlist, mask >> nrw),
-                )
-            if mask == 0 and timeout == 0:
+    # A look at one descriptor, or a few, is the common case, and costs as much as the steps to it in Python.
+    if type(rlist) is list and type(wlist) is list and type(xlist) is list:
+        if len(rlist) == 1 and not wlist and not xlist and type(rlist[0]) is int and 0 <= rlist[0] <= _INT_MAX:
+            ready = _look_readable(rlist[0])
+            if ready == 1:
+                return rlist[:], [], []
+            if ready == 0 and timeout == 0:
                 return [], [], []
-    deadline = FOREVER if timeout is None else lib.fdw_deadline(timeout)
-    return _select(_sequence(rlist), _sequence(wlist), _sequence(xlist), deadline)
+        return _select_lists(rlist, wlist, xlist, timeout)
+    return _select(*_numbers(_sequence(rlist), _sequence(wlist), _sequence(xlist)), timeout)
+
+
+def _select_lists(
+    rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None
+) -> tuple[list[Any], list[Any], list[Any]]:
+    nr, nw, nx = len(rlist), len(wlist), len(xlist)
+    n = nr + nw + nx
+    try:
+        ints = (_pack_small[n] if n <= _MASK_BITS else _packer(n))(nr, nw, nx, *rlist, *wlist, *xlist)
+    except struct.error:  # not all of them are ints
+        return _select(*_numbers(rlist, wlist, xlist), timeout)
+    if n <= _MASK_BITS:
+        mask = _look_many(ints)
+        if mask > 0:
+            return (
+                _masked(rlist, mask & _ALL[nr]),
+                _masked(wlist, mask >> nr & _ALL[nw]) if nw else [],
+                _masked(xlist, mask >> nr + nw) if nx else [],
+            )
+        if mask == 0 and timeout == 0:
+            return [], [], []
+    return _select(rlist, wlist, xlist, ints, timeout)
 
 
 def _masked(objects: Sequence[Any], mask: int) -> list[Any]:
@@ -89,13 +96,9 @@ def _masked(objects: Sequence[Any], mask: int) -> list[Any]:
 
 
 def _select(
-    rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], deadline: int
+    rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], ints: bytes, timeout: float | None
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    nr, nw, nx = len(rlist), len(wlist), len(xlist)
-    try:
-        ints = _packer(nr + nw + nx)(nr, nw, nx, *rlist, *wlist, *xlist)
-    except struct.error:  # not all of them are ints
-        rlist, wlist, xlist, ints = _numbers(rlist, wlist, xlist)
+    deadline = FOREVER if timeout is None else lib.fdw_deadline(timeout)
     try:
         selection = _free_selections.pop()
     except IndexError:
@@ -112,8 +115,8 @@ def _select(
     writers = readers + ready[1]
     return (
         list(map(rlist.__getitem__, ready[3:readers])),
-        list(map(wlist.__getitem__, ready[readers:writers])) if nw else [],
-        list(map(xlist.__getitem__, ready[writers:])) if nx else [],
+        list(map(wlist.__getitem__, ready[readers:writers])) if wlist else [],
+        list(map(xlist.__getitem__, ready[writers:])) if xlist else [],
     )
 
 

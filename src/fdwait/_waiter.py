@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fdwait._core import AGAIN, FileDescriptorLike, deadline_after, descriptor_of, failure, ffi, lib, native
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
@@ -64,8 +65,12 @@ class FdWaiter:
             is_number = timeout is None or timeout > 0 or timeout <= 0
         except TypeError:
             is_number = False
-        if is_number and _look(self._native) == 1:
-            return True
+        if is_number:
+            ready = _look(self._native)
+            if ready == 1:
+                return True
+            if ready == 0 and timeout is not None and timeout <= 0:
+                return False
         return _wait(self._native, self.fd, deadline_after(timeout))
 
     def close(self) -> None:
@@ -100,19 +105,21 @@ def wait_readable(fd: FileDescriptorLike, timeout: float | None = None) -> bool:
 
     True: it will not. False: *timeout* seconds are up. Timeouts and errors are those of FdWaiter.wait().
     """
-    number = descriptor_of(fd)
-    deadline = deadline_after(timeout)
-    return _look_readable(number) == 1 or _wait_once(number, READ, deadline)
+    return _wait_once(descriptor_of(fd), READ, _look_readable, timeout)
 
 
 def wait_writable(fd: FileDescriptorLike, timeout: float | None = None) -> bool:
     """Wait until a write of a byte to *fd* will not block. Otherwise as wait_readable()."""
-    number = descriptor_of(fd)
+    return _wait_once(descriptor_of(fd), WRITE, _look_writable, timeout)
+
+
+def _wait_once(fd: int, events: int, look: Callable[[int], int], timeout: float | None) -> bool:
     deadline = deadline_after(timeout)
-    return _look_writable(number) == 1 or _wait_once(number, WRITE, deadline)
-
-
-def _wait_once(fd: int, events: int, deadline: int) -> bool:
+    ready = look(fd)
+    if ready == 1:
+        return True
+    if ready == 0 and deadline == 0:
+        return False
     return _wait(_open_waiter(fd, events, light=True), fd, deadline)
 
 
