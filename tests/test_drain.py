@@ -118,8 +118,8 @@ def test_exited(pipe: Pipe, start: Start) -> None:
 
 def test_exited_counts_from_the_exit(pipe: Pipe, start: Start) -> None:
     r, _ = pipe
-    process, _ = start("sleep 0.4")
     with lasts(0.6, 0.4):
+        process, _ = start("sleep 0.4")
         check(drain(r, process=process, linger=0.2), b"", End.EXITED)
     assert process.wait(10) == 0
 
