@@ -53,13 +53,14 @@ copy_tree() {
 }
 
 # suite NAME [PYTEST ARGUMENT ...]: README's test command in environment NAME, in a copy of the tree without the
-# package, so that what is tested is what is installed.
+# package, so that what is tested is what is installed. Shells start what runs beside them with SIGINT ignored, which
+# Ctrl-C in the tests is not meant to be.
 suite() {
     local python=$CI_WORK/$1/bin/python folder
     shift
     folder=$(mktemp -d -p "$CI_WORK")
     copy_tree "$folder" . ':!src'
-    (cd "$folder" && "$python" -m pytest tests "$@")
+    (cd "$folder" && env --default-signal=INT "$python" -m pytest tests "$@")
 }
 
 # zig_cc TARGET: sets ZIG_CC to the command of a C compiler for it.

@@ -237,3 +237,16 @@ def test_number_reused_by_the_same_kind(
         os.dup2(open_one(own), fd)
         assert_bad(waiter.wait, 0)
         assert_bad(waiter.wait, 5)
+
+
+@pytest.mark.parametrize("end", ["read", "write"])
+def test_number_reused_by_the_other_end(end: str, place: Callable[[int], int], backend: str, own: Owner) -> None:
+    """The two ends of a pipe have the same inode."""
+    ends = own.pipe()
+    fd, other = ends if end == "read" else ends[::-1]
+    fd = place(fd)
+    with FdWaiter(fd) as waiter:
+        own.dup(fd)
+        os.dup2(other, fd)
+        assert_bad(waiter.wait, 0)
+        assert_bad(waiter.wait, 5)

@@ -50,7 +50,7 @@ class Open:
         return self.writes  # the machine never fills one, and without a reader it is writable too
 
     def ready(self, events: int) -> bool:
-        return bool(events & READ and self.readable() or events & WRITE and self.writable())
+        return bool((events & READ and self.readable()) or (events & WRITE and self.writable()))
 
 
 @dataclass(eq=False)
