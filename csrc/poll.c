@@ -83,10 +83,12 @@ int fdw_look_writable(int fd)
 
 /* ---- the poller ---- */
 
-/* Blind among files that share an inode: PTY masters, eventfds. */
+/* Blind among files that share an inode and are open in the same way: PTY masters, eventfds. The two ends of a pipe
+ * share one, and are told apart by the way they are open. */
 struct identity {
     dev_t dev, rdev;
     ino_t ino;
+    int access;
 };
 
 struct list {
@@ -131,9 +133,10 @@ static int open_select(struct poller *p)
 static int identify(int fd, struct identity *id)
 {
     struct stat st;
-    if (fstat(fd, &st) < 0)
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fstat(fd, &st) < 0)
         return -errno;
-    *id = (struct identity){st.st_dev, st.st_rdev, st.st_ino};
+    *id = (struct identity){st.st_dev, st.st_rdev, st.st_ino, flags & O_ACCMODE};
     return 0;
 }
 
@@ -246,7 +249,9 @@ static int check_list(struct poller *p, int fd, int events, void *tag)
     if (r < 0)
         return r == -EBADF ? r : 0; /* another error (of a network file, say) proves nothing */
     const struct identity *then = &list->ids[i];
-    return now.dev == then->dev && now.ino == then->ino && now.rdev == then->rdev ? 0 : -EBADF;
+    int same =
+        now.dev == then->dev && now.ino == then->ino && now.rdev == then->rdev && now.access == then->access;
+    return same ? 0 : -EBADF;
 }
 
 /* Unlike an epoll, these know the number only: a ready one may be another file's. */

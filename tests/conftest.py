@@ -103,6 +103,13 @@ def pipe(own: Owner, place: Callable[[int], int]) -> tuple[int, int]:
 
 
 @pytest.fixture
+def high_pipe(own: Owner) -> tuple[int, int]:
+    """A pipe above 1023 only, for tests that take their time."""
+    r, w = own.pipe()
+    return own.up(r), own.up(w)
+
+
+@pytest.fixture
 def held(own: Owner) -> None:
     """1100 descriptors are open, so everything new gets a number above 1023."""
     null = own(os.open(os.devnull, os.O_RDONLY))

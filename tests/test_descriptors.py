@@ -244,8 +244,8 @@ def test_b038_a_waiter_made_at_the_limit_serves_on_above_it(pipe: Pipe) -> None:
         assert waiter.wait(10) is True
 
 
-def test_b038_the_exit_is_noticed_at_the_limit(start: Start, pipe: Pipe) -> None:
-    r, _ = pipe  # held open by us: only the exit can end it
+def test_b038_the_exit_is_noticed_at_the_limit(start: Start, high_pipe: Pipe) -> None:
+    r, _ = high_pipe  # held open by us: only the exit can end it
     process, _ = start("sleep 0.3")
     with no_free_descriptor(), lasts(0.4, 0.5), cpu_below(0.1):
         assert drain(r, process=process, linger=0.2).end is End.EXITED

@@ -109,31 +109,31 @@ def exited(start: Start) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_exited(pipe: Pipe, start: Start) -> None:
-    r, w = pipe
+def test_exited(high_pipe: Pipe, start: Start) -> None:
+    r, w = high_pipe
     os.write(w, b"out")
     with lasts(0.3, 0.3):
         check(drain(r, process=exited(start)), b"out", End.EXITED)
 
 
-def test_exited_counts_from_the_exit(pipe: Pipe, start: Start) -> None:
-    r, _ = pipe
+def test_exited_counts_from_the_exit(high_pipe: Pipe, start: Start) -> None:
+    r, _ = high_pipe
     with lasts(0.6, 0.4):
         process, _ = start("sleep 0.4")
         check(drain(r, process=process, linger=0.2), b"", End.EXITED)
     assert process.wait(10) == 0
 
 
-def test_a_zombie_is_an_exit_and_stays_one(pipe: Pipe, start: Start) -> None:
+def test_a_zombie_is_an_exit_and_stays_one(high_pipe: Pipe, start: Start) -> None:
     process, out = start("exit 3")
     drain(out)  # the end of its output: it is exiting, and nobody has reaped it
     with lasts(0.2, 0.3):
-        check(drain(pipe[0], process=process, linger=0.2), b"", End.EXITED)
+        check(drain(high_pipe[0], process=process, linger=0.2), b"", End.EXITED)
     assert process.wait(10) == 3
 
 
-def test_each_chunk_starts_linger_again(pipe: Pipe, start: Start) -> None:
-    r, w = pipe
+def test_each_chunk_starts_linger_again(high_pipe: Pipe, start: Start) -> None:
+    r, w = high_pipe
 
     def write() -> None:
         for i in range(5):
@@ -146,15 +146,15 @@ def test_each_chunk_starts_linger_again(pipe: Pipe, start: Start) -> None:
     writer.result()
 
 
-def test_linger_of_zero_is_a_last_look(pipe: Pipe, start: Start) -> None:
-    r, w = pipe
+def test_linger_of_zero_is_a_last_look(high_pipe: Pipe, start: Start) -> None:
+    r, w = high_pipe
     os.write(w, b"out")
     with lasts(0, 0.15):
         check(drain(r, process=exited(start), linger=0), b"out", End.EXITED)
 
 
-def test_exited_busy(pipe: Pipe, start: Start) -> None:
-    r, w = pipe
+def test_exited_busy(high_pipe: Pipe, start: Start) -> None:
+    r, w = high_pipe
     stop = Stop()
 
     def write() -> int:
@@ -183,12 +183,12 @@ def test_eof_wins_over_exited(start: Start, place: Callable[[int], int]) -> None
 
 
 @pytest.mark.parametrize("name", ["linger", "linger_cap"])
-def test_bad_linger(name: str, pipe: Pipe, start: Start) -> None:
+def test_bad_linger(name: str, high_pipe: Pipe, start: Start) -> None:
     process = exited(start)
     with pytest.raises(ValueError):
-        drain(pipe[0], process=process, **{name: float("nan")})
+        drain(high_pipe[0], process=process, **{name: float("nan")})
     with pytest.raises(TypeError):
-        drain(pipe[0], process=process, **{name: "1"})
+        drain(high_pipe[0], process=process, **{name: "1"})
 
 
 # ---- TIMEOUT ----

@@ -112,8 +112,8 @@ def test_b119_descriptors_that_come_either_way(kind: str, flag: bool, own: Owner
                 sent += os.write(peer, data[sent : at + 1000])
         own.close(peer)
 
-    with cpu_below(0.05), lasts(0.2, 0.2):  # EAGAIN is handled by waiting
-        assert drain(fd, timeout=0.2).total == 0
+    with cpu_below(0.05), lasts(0.1, 0.2):  # EAGAIN is handled by waiting
+        assert drain(fd, timeout=0.1).total == 0
     writer = Task(write)
     result = drain(fd)
     writer.result()

@@ -14,8 +14,8 @@ from fdwait import End, Stop, Window, drain
 Start = Callable[..., tuple["subprocess.Popen[bytes]", int]]
 
 
-def test_b173_an_endless_stream_ends_in_time(start: Start, place: Callable[[int], int]) -> None:
-    _, out = start(prints_pattern(), place)
+def test_b173_an_endless_stream_ends_in_time(start: Start, own: Owner) -> None:
+    _, out = start(prints_pattern(), own.up)
     for keep, seconds in (Window(1000, 1000), 1), (None, 0.1):
         with lasts(seconds, 0.3):
             result = drain(out, timeout=seconds, keep=keep)
@@ -23,8 +23,8 @@ def test_b173_an_endless_stream_ends_in_time(start: Start, place: Callable[[int]
         assert result.total > 1_000_000
 
 
-def test_b173_or_by_a_stop_or_a_limit(start: Start, place: Callable[[int], int]) -> None:
-    _, out = start(prints_pattern(), place)
+def test_b173_or_by_a_stop_or_a_limit(start: Start, own: Owner) -> None:
+    _, out = start(prints_pattern(), own.up)
     stop = Stop()
     setter = Task(lambda: (stop.set(), time.monotonic())[1], delay=0.2)
     result = drain(out, stop=stop, keep=Window(0, 0))

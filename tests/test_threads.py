@@ -38,9 +38,9 @@ def latest_tick(busy: Task, interval: float = 0.005) -> float:
     return sorted(late)[len(late) * 99 // 100]
 
 
-def test_a_wait_leaves_the_interpreter_to_others(pipe: Pipe) -> None:
+def test_a_wait_leaves_the_interpreter_to_others(high_pipe: Pipe) -> None:
     for name in "FdWaiter", "wait_readable", "select", "drain":
-        assert latest_tick(Task(ENTRIES[name], pipe[0], 0.3)) < 0.05 * SLACK
+        assert latest_tick(Task(ENTRIES[name], high_pipe[0], 0.3)) < 0.05 * SLACK
 
 
 def test_b172_so_does_a_flood(start: Start, rounds: Rounds) -> None:
@@ -60,8 +60,8 @@ def test_so_does_the_copy_of_a_large_result(start: Start) -> None:
     assert draining.result().total == size
 
 
-def test_all_threads_on_one_waiter_wake_up(pipe: Pipe) -> None:
-    r, w = pipe
+def test_all_threads_on_one_waiter_wake_up(high_pipe: Pipe) -> None:
+    r, w = high_pipe
     with FdWaiter(r) as waiter:
         for _ in range(5):
             tasks = [Task(waiter.wait, 20) for _ in range(8)]

@@ -18,10 +18,8 @@ each_entry = pytest.mark.parametrize("wait", ENTRIES.values(), ids=ENTRIES)
 
 
 @pytest.fixture
-def pipe(own: Owner) -> Pipe:
-    """Above 1023 only: these tests take time."""
-    r, w = own.pipe()
-    return own.up(r), own.up(w)
+def pipe(high_pipe: Pipe) -> Pipe:
+    return high_pipe
 
 
 @pytest.mark.parametrize("seconds", [0.2, 2.5])
