@@ -14,11 +14,11 @@ from cffi import FFI
 CSRC = Path(__file__).parent / "csrc"
 
 LINUX = sys.platform == "linux"
-WITH_KQUEUE = not LINUX or bool(os.environ.get("FDWAIT_WITH_KQUEUE"))
+WITH_KQUEUE = not LINUX or os.environ.get("FDWAIT_WITH_KQUEUE") == "1"
 
 NAMES = ["child", "clock", "poll", "poller", "process", "pump", "select", "sink", "source", "stop", "waiter"]
-NAMES += ["epoll", "os_linux"] if LINUX else ["os_bsd"]
-NAMES += ["kqueue"] if WITH_KQUEUE else []
+NAMES += ["os_linux"] if LINUX else ["os_bsd"]
+NAMES += ["kqueue"] if WITH_KQUEUE else ["epoll"]
 
 macros: list[tuple[str, str | None]] = [("_GNU_SOURCE", None)]
 libraries = ["m"]
@@ -44,6 +44,3 @@ ffibuilder.set_source(
     extra_compile_args=["-std=c11", "-fvisibility=hidden", *shlex.split(os.environ.get("FDWAIT_CFLAGS", ""))],
     extra_link_args=shlex.split(os.environ.get("FDWAIT_LDFLAGS", "")),
 )
-
-if __name__ == "__main__":
-    ffibuilder.compile(verbose=True)

@@ -67,5 +67,5 @@ void child_look(struct child *c, int64_t now)
     if (is_gone(c))
         c->state = CHILD_GONE;
     c->next_look = clock_after(now, c->interval);
-    c->interval = clock_min(2 * c->interval, LONGEST_INTERVAL);
+    c->interval = min64(2 * c->interval, LONGEST_INTERVAL);
 }

@@ -32,6 +32,6 @@ struct timespec clock_left(int64_t deadline)
     int64_t left = deadline == FDW_FOREVER ? LONGEST_SLEEP : deadline - clock_now();
     if (left < 0)
         left = 0;
-    left = clock_min(left, LONGEST_SLEEP);
+    left = min64(left, LONGEST_SLEEP);
     return (struct timespec){.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
 }

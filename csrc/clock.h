@@ -19,7 +19,7 @@ int64_t clock_after(int64_t at, int64_t span);
  * kernel takes (XNU's select refuses more than 1e8 s): callers look at the clock again anyway. */
 struct timespec clock_left(int64_t deadline);
 
-static inline int64_t clock_min(int64_t a, int64_t b)
+static inline int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }

@@ -13,7 +13,6 @@
  * in nanoseconds and is older and allowed in more sandboxes than epoll_pwait2.
  */
 #include <errno.h>
-#include <limits.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

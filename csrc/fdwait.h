@@ -65,7 +65,7 @@ int fdw_look_writable(int fd);
  * NULL: no memory. */
 fdw_waiter *fdw_waiter_new(void);
 
-/* Wait for `events` (FDW_READ, FDW_WRITE or both) on `fd`. With `light`, without taking a descriptor. Once.
+/* Wait for `events` (FDW_READ, FDW_WRITE or both) on `fd`. With `light`, without taking a descriptor. Call it once.
  * -EBADF closed, -ENOMEM, or what the kernel says of a descriptor that nothing can wait on. */
 int fdw_waiter_open(fdw_waiter *waiter, int fd, int events, int light);
 
@@ -86,21 +86,23 @@ void fdw_waiter_free(fdw_waiter *waiter);
 
 /* ---- select ---- */
 
-/* The scratch memory of one select at a time, kept between calls. NULL: no memory. */
+/* The scratch memory of one select at a time, kept between calls. After fdw_select, `ready` holds how many readers,
+ * writers and others are ready, then the place of each in its own list, ascending. */
 typedef struct {
-    int *
-        ready; /* after fdw_select: how many readers, writers and others are ready, then the place of each in its
-                   own list, ascending */
+    int *ready;
     struct fdw_selection_memory *memory;
 } fdw_selection;
 
+/* NULL: no memory. */
 fdw_selection *fdw_selection_new(void);
 void fdw_selection_free(fdw_selection *s);
 
 /* Both take native ints in one block: how many readers, writers and others, then their descriptors. A negative
  * descriptor is -EINVAL, a closed one -EBADF. */
 
-/* One look at up to 62 descriptors in all, with no object: a mask, bit i for the i-th of the block. */
+#define FDW_LOOK_MANY 62
+
+/* One look at up to FDW_LOOK_MANY descriptors in all, with no object: a mask, bit i for the i-th of the block. */
 int64_t fdw_look_many(const char *ints);
 
 /* select(2) without its ceiling. How many entries are ready, 0 at the deadline, -ENOMEM; -EINTR where others say
@@ -147,16 +149,17 @@ void fdw_pump_free(fdw_pump *pump);
 
 /* Drain `fd`. What is kept: `head` bytes from the start and `tail` from the end; head < 0 keeps everything.
  * At most `limit` bytes are taken; limit < 0: no limit. The source belongs to the pump.
- * NULL and *error: -EBADF, -ENOMEM. */
+ * NULL and *error: -EBADF, -ENOMEM; -EPROTOTYPE for sockets and pipes that keep packets apart, of which a read
+ * throws away what it does not take. */
 fdw_source *fdw_pump_source(fdw_pump *pump, int fd, int64_t head, int64_t tail, int64_t limit, int *error);
 
-/* Bytes that were read before, from a stream's own buffer: taken in as if just read. Returns how many the
- * limit allowed; -ENOMEM. Only before the first fdw_pump_run. */
+/* Bytes that were read before, from a stream's own buffer: taken in as if just read. How many were: fewer than
+ * `size` where the source has ended by its limit, or else for want of memory. Only before the first fdw_pump_run. */
 int64_t fdw_source_put(fdw_source *source, const char *data, size_t size);
 
 /* Watch for the exit of process `pid` (never reaped here); 0: it is gone already. From the exit on, sources
  * that stay silent for `linger` seconds end as EXITED, and those still busy after `cap` seconds as EXITED_BUSY.
- * One child a pump. -EINVAL: NaN; -EBUSY: there is one. */
+ * One child a pump, before the first fdw_pump_run. -EINVAL: NaN; -EBUSY: there is one; -ENOMEM. */
 int fdw_pump_child(fdw_pump *pump, int pid, double linger, double cap);
 
 /* Move bytes until every source has ended: FDW_READY, FDW_DEADLINE, FDW_STOPPED, FDW_AGAIN, or -errno if the

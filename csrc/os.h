@@ -16,6 +16,9 @@ extern const struct poller_ops *const os_backends[];
 /* Which bits of poll(2) make a descriptor writable as select(2) means it. */
 extern const short os_poll_writable;
 
+/* Whether a poller without a descriptor of its own can be told of an exit (by a pidfd), too. */
+extern const int os_poll_watches_exits;
+
 /* poll(2) until a deadline, to the nanosecond where the kernel has that. -errno. */
 int os_poll(struct pollfd *fds, unsigned n, int64_t deadline);
 
@@ -37,6 +40,9 @@ ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_read_mode *mode)
 
 /* Capacity of a pipe in bytes; 0: not known here. */
 size_t os_pipe_capacity(int fd);
+
+/* Whether a pipe keeps packets apart (O_DIRECT). */
+int os_pipe_has_packets(int fd);
 
 /* Ask for a larger pipe. 1: it is. 0: it stays as it is. */
 int os_pipe_enlarge(int fd, size_t bytes);

@@ -1,7 +1,5 @@
 /* macOS, FreeBSD, NetBSD, OpenBSD. */
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +12,8 @@ const struct poller_ops *const os_backends[] = {&fdw_kqueue, &fdw_poll, &fdw_sel
 
 /* POLLHUP and POLLOUT exclude each other there (poll(2)), and select says writable of a pipe without reader. */
 const short os_poll_writable = POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR | POLLHUP;
+
+const int os_poll_watches_exits = 0;
 
 /* macOS has no ppoll: milliseconds, rounded up so that no wait is short. */
 int os_poll(struct pollfd *fds, unsigned n, int64_t deadline)
@@ -50,6 +50,12 @@ size_t os_pipe_capacity(int fd)
 {
     (void)fd;
     return 0; /* grown by the kernel as it sees fit, and not to be asked */
+}
+
+int os_pipe_has_packets(int fd)
+{
+    (void)fd;
+    return 0;
 }
 
 int os_pipe_enlarge(int fd, size_t bytes)

@@ -32,6 +32,8 @@ const struct poller_ops *const os_backends[] = {&fdw_epoll, &fdw_poll, &fdw_sele
 /* fs/select.c: POLLOUT_SET. A hang-up alone is readable, not writable. */
 const short os_poll_writable = POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR;
 
+const int os_poll_watches_exits = 1;
+
 int os_poll(struct pollfd *fds, unsigned n, int64_t deadline)
 {
     int r;
@@ -85,6 +87,12 @@ size_t os_pipe_capacity(int fd)
 {
     int size = fcntl(fd, F_GETPIPE_SZ);
     return size > 0 ? (size_t)size : 0;
+}
+
+int os_pipe_has_packets(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && flags & O_DIRECT;
 }
 
 int os_pipe_enlarge(int fd, size_t bytes)
@@ -149,7 +157,7 @@ static int have_read_nowait(void)
     struct iovec iov = {&byte, 1};
     enum os_read_mode mode = OS_READ_NOWAIT;
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return 0;
+        return errno == EMFILE || errno == ENFILE;
     read_nowait(ends[0], &iov, 1, &mode);
     close(ends[0]);
     close(ends[1]);

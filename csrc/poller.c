@@ -34,21 +34,23 @@ int fdw_force_backend(const char *name)
     return -EINVAL;
 }
 
+/* The lock is held from before the descriptor is there until the poller is in the list, and the other way round in
+ * poller_close: a fork in between would leave the child with an epoll that nobody knows of. */
 int poller_open_with(struct poller *p, const struct poller_ops *ops)
 {
+    process_lock();
     *p = (struct poller){.ops = ops, .fd = -1, .forks = process_forks()};
     int r = ops->open(p);
     if (r < 0) {
         p->ops = NULL;
-        return r;
+    } else {
+        p->next = all;
+        if (all)
+            all->prev = p;
+        all = p;
     }
-    process_lock();
-    p->next = all;
-    if (all)
-        all->prev = p;
-    all = p;
     process_unlock();
-    return 0;
+    return r;
 }
 
 int poller_open(struct poller *p, int light)
@@ -73,9 +75,17 @@ void poller_close(struct poller *p)
         all = p->next;
     if (p->next)
         p->next->prev = p->prev;
-    process_unlock();
     p->ops->close(p);
     p->ops = NULL;
+    process_unlock();
+}
+
+/* Poll needs no room in the kernel, and select can wait on what poll cannot. */
+const struct poller_ops *poller_fallback(int error)
+{
+    if (error == -ENOSPC || error == -ENOMEM)
+        return &fdw_poll;
+    return error == -ENOTSUP ? &fdw_select_poller : NULL;
 }
 
 void poller_wake(struct poller *p)

@@ -6,7 +6,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "clock.h"
 #include "fdwait.h"
+
+/* How often a sleep is cut to see whether its descriptors are still the same files, and how long it may last
+ * where nobody could wake it. */
+#define POLLER_CHECK_EVERY (5 * NS_PER_S)
+#define POLLER_UNWAKEABLE_SLEEP (100 * NS_PER_MS)
 
 struct poller_ops;
 
@@ -69,6 +75,9 @@ extern const struct poller_ops fdw_epoll, fdw_kqueue, fdw_poll, fdw_select_polle
 int poller_open(struct poller *p, int light);
 int poller_open_with(struct poller *p, const struct poller_ops *ops);
 void poller_close(struct poller *p);
+
+/* What to try next where `set` answered `error`; NULL: nothing else would do better. */
+const struct poller_ops *poller_fallback(int error);
 
 /* Wake it, unless it belongs to the parent of this process. */
 void poller_wake(struct poller *p);

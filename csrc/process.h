@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "clock.h"
+
 /* How often this process is a forked child: an object that remembers another number was made in a parent. */
 unsigned process_forks(void);
 
@@ -14,6 +16,9 @@ void process_lock(void);
 void process_unlock(void);
 void process_wait(void);
 void process_wake_all(void);
+
+#define SLEEP_SLICE (200 * NS_PER_MS)
+#define FLOOD_SLICE (100 * NS_PER_MS)
 
 /* When a call that runs in the main thread has to go back to its caller so that signal handlers can run;
  * FDW_FOREVER in other threads. */

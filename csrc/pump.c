@@ -17,11 +17,7 @@
 #include "source.h"
 #include "stop.h"
 
-#define TURN ((int64_t)1 << 20)       /* bytes before the other sources and the clock have their turn */
-#define FLOOD_SLICE (100 * NS_PER_MS) /* for signal handlers of the main thread */
-#define SLEEP_SLICE (200 * NS_PER_MS)
-#define CHECK_EVERY (5 * NS_PER_S)         /* is each descriptor still the same file? */
-#define UNWAKEABLE_SLEEP (100 * NS_PER_MS) /* where stop cannot wake the poller */
+#define TURN ((int64_t)1 << 20) /* bytes before the other sources and the clock have their turn */
 #define UNWATCHED_INTERVAL (50 * NS_PER_MS)
 
 #define KEEP_GOING 100 /* beside FDW_READY and its like */
@@ -103,6 +99,12 @@ int fdw_pump_child(fdw_pump *pump, int pid, double linger, double cap)
         return -EINVAL;
     if (pump->child.state != CHILD_NONE)
         return -EBUSY;
+    if (!os_poll_watches_exits) {
+        poller_close(&pump->poller);
+        int r = poller_open(&pump->poller, 0);
+        if (r < 0)
+            return r;
+    }
     pump->linger = span(linger);
     pump->linger_cap = span(cap);
     child_watch(&pump->child, &pump->poller, pid);
@@ -140,7 +142,7 @@ static int watch_all(fdw_pump *pump)
 /* The same sources with another poller: this one cannot wait on one of them, or it is the parent's. */
 static int move_to(fdw_pump *pump, const struct poller_ops *ops)
 {
-    pid_t pid = pump->child.state == CHILD_WATCHED ? pump->child.pid : 0;
+    int watched = pump->child.state == CHILD_WATCHED || pump->child.state == CHILD_LOOKED_AT;
     child_forget(&pump->child, &pump->poller);
     for (fdw_source *s = pump->sources; s; s = s->next)
         s->watched = 0;
@@ -150,8 +152,8 @@ static int move_to(fdw_pump *pump, const struct poller_ops *ops)
     process_unlock();
     if (r < 0)
         return r;
-    if (pid)
-        child_watch(&pump->child, &pump->poller, pid);
+    if (watched)
+        child_watch(&pump->child, &pump->poller, pump->child.pid);
     return watch_all(pump);
 }
 
@@ -162,10 +164,9 @@ static int prepare(fdw_pump *pump)
     if (pump->registered)
         return 0;
     int r = watch_all(pump);
-    if (r == -ENOSPC || r == -ENOMEM)
-        r = move_to(pump, &fdw_poll);
-    if (r == -ENOTSUP)
-        r = move_to(pump, &fdw_select_poller);
+    const struct poller_ops *other = poller_fallback(r);
+    if (other)
+        r = move_to(pump, other);
     pump->registered = r == 0;
     return r;
 }
@@ -231,8 +232,10 @@ static void read_all(fdw_pump *pump, struct round *round)
 {
     round->empty = 1;
     for (fdw_source *s = pump->sources; s; s = s->next) {
-        if (!source_is_open(s))
+        if (!source_is_open(s)) {
+            unwatch(pump, s); /* it failed while asleep */
             continue;
+        }
         if (s->maybe_ready || !s->watched || round->due) {
             int64_t budget = round->due ? source_worth(s) : TURN;
             round->moved += source_turn(s, budget, round->due || pump->gone_at);
@@ -289,14 +292,14 @@ static int judge(fdw_pump *pump, const struct round *round, int64_t deadline)
 static int64_t wake_up_at(const fdw_pump *pump, int64_t now, int64_t until)
 {
     int unwakeable = pump->call.stop && !pump->poller.ops->wake;
-    until = clock_min(until, clock_after(now, unwakeable ? UNWAKEABLE_SLEEP : CHECK_EVERY));
+    until = min64(until, clock_after(now, unwakeable ? POLLER_UNWAKEABLE_SLEEP : POLLER_CHECK_EVERY));
     if (pump->child.state == CHILD_LOOKED_AT)
-        until = clock_min(until, pump->child.next_look);
+        until = min64(until, pump->child.next_look);
     if (pump->gone_at)
-        until = clock_min(until, clock_min(linger_end(pump), cap_end(pump)));
+        until = min64(until, min64(linger_end(pump), cap_end(pump)));
     for (const fdw_source *s = pump->sources; s; s = s->next)
         if (source_is_open(s) && !s->watched) /* a device that nothing can wait on, and empty now */
-            until = clock_min(until, clock_after(now, UNWATCHED_INTERVAL));
+            until = min64(until, clock_after(now, UNWATCHED_INTERVAL));
     return until;
 }
 
@@ -336,7 +339,7 @@ static int go_round(fdw_pump *pump, int64_t deadline, int64_t started, int is_ma
         return r;
     if (round.more)
         return KEEP_GOING;
-    int64_t until = is_main ? clock_min(deadline, clock_after(started, SLEEP_SLICE)) : deadline;
+    int64_t until = is_main ? min64(deadline, clock_after(started, SLEEP_SLICE)) : deadline;
     r = sleep_until(pump, wake_up_at(pump, round.now, until));
     return r >= 0 ? KEEP_GOING : r == -EINTR ? FDW_AGAIN : r;
 }

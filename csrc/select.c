@@ -219,7 +219,7 @@ static int report(fdw_selection *s, const struct question *q)
 /* A sleep is cut for signal handlers in the main thread, and everywhere to see whether one has been closed. */
 static int64_t nap_end(void)
 {
-    return clock_min(process_slice(200 * NS_PER_MS), clock_after(clock_now(), 5 * NS_PER_S));
+    return min64(process_slice(SLEEP_SLICE), clock_after(clock_now(), POLLER_CHECK_EVERY));
 }
 
 int fdw_select(fdw_selection *s, const char *ints, int64_t deadline)
@@ -227,7 +227,7 @@ int fdw_select(fdw_selection *s, const char *ints, int64_t deadline)
     struct question q = parse(ints);
     if (make_room(s, q.n) < 0)
         return -ENOMEM;
-    int64_t until = deadline > 0 ? clock_min(deadline, nap_end()) : deadline;
+    int64_t until = deadline > 0 ? min64(deadline, nap_end()) : deadline;
     int r = answer(&q, &s->memory->sets, s->memory->fds, until);
     if (r > 0)
         return report(s, &q);
@@ -237,9 +237,11 @@ int fdw_select(fdw_selection *s, const char *ints, int64_t deadline)
 int64_t fdw_look_many(const char *ints)
 {
     struct question q = parse(ints);
-    struct pollfd fds[62];
+    struct pollfd fds[FDW_LOOK_MANY];
     struct sets sets = {0};
     int64_t mask = 0;
+    if (q.n > FDW_LOOK_MANY)
+        return -EINVAL;
     int r = answer(&q, &sets, fds, 0);
     free(sets.words);
     if (r <= 0)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "clock.h"
 #include "os.h"
 
 #define SMALL ((size_t)64 << 10)
@@ -24,11 +25,6 @@ struct chunk {
 void sink_init(struct sink *s, int64_t head, int64_t tail)
 {
     *s = (struct sink){.head_limit = head < 0 ? INT64_MAX : head, .tail_limit = tail};
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 static void free_bytes(char *bytes, size_t size)
@@ -66,20 +62,22 @@ static int head_room(struct sink *s, int64_t most, struct iovec *room)
         c = add_chunk(s);
     if (!c)
         return -ENOMEM;
-    most = smaller(most, s->head_limit - s->head);
-    *room = (struct iovec){c->bytes + c->used, (size_t)smaller(most, (int64_t)(c->size - c->used))};
+    most = min64(most, s->head_limit - s->head);
+    *room = (struct iovec){c->bytes + c->used, (size_t)min64(most, (int64_t)(c->size - c->used))};
     return 1;
 }
 
 static int ring_room(struct sink *s, int64_t most, struct iovec room[2])
 {
     if (!s->ring) {
+        if ((uint64_t)s->tail_limit > SIZE_MAX / 2)
+            return -ENOMEM;
         s->ring_size = s->tail_limit > (int64_t)SMALL ? (size_t)s->tail_limit : SMALL;
         s->ring = malloc(s->ring_size);
         if (!s->ring)
             return -ENOMEM;
     }
-    size_t n = (size_t)smaller(most, (int64_t)s->ring_size);
+    size_t n = (size_t)min64(most, (int64_t)s->ring_size);
     size_t to_end = s->ring_size - s->ring_at;
     room[0] = (struct iovec){s->ring + s->ring_at, n < to_end ? n : to_end};
     room[1] = (struct iovec){s->ring, n - room[0].iov_len};
@@ -110,7 +108,7 @@ static void peek_head(const struct sink *s, unsigned char *to, int64_t n)
 {
     int64_t skip = s->head - n;
     for (const struct chunk *c = s->first; c; c = c->next) {
-        size_t from = (size_t)smaller(skip, (int64_t)c->used);
+        size_t from = (size_t)min64(skip, (int64_t)c->used);
         memcpy(to, c->bytes + from, c->used - from);
         to += c->used - from;
         skip -= (int64_t)from;
@@ -131,7 +129,7 @@ static int sequence_length(unsigned char lead)
 static int cut_off(const struct sink *s)
 {
     unsigned char end[3];
-    int n = (int)smaller(3, s->head);
+    int n = (int)min64(3, s->head);
     peek_head(s, end, n);
     for (int back = 1; back <= n; back++) {
         unsigned char byte = end[n - back];
@@ -143,7 +141,7 @@ static int cut_off(const struct sink *s)
 
 static int64_t raw_tail(const struct sink *s)
 {
-    return smaller(s->behind, s->tail_limit);
+    return min64(s->behind, s->tail_limit);
 }
 
 static unsigned char ring_byte(const struct sink *s, int64_t i_from_end)
@@ -181,7 +179,7 @@ static void take_head(struct sink *s, char *to, int64_t n)
 {
     while (s->first) {
         struct chunk *c = s->first;
-        size_t part = (size_t)smaller(n, (int64_t)c->used);
+        size_t part = (size_t)min64(n, (int64_t)c->used);
         memcpy(to, c->bytes, part);
         to += part;
         n -= (int64_t)part;

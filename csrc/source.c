@@ -1,8 +1,9 @@
 /*
  * Reading until there is nothing, and telling nothing-yet from the end.
  *
- * Only a read of zero bytes is an end, or EIO from a terminal that is hung up. Two zero reads are no end: that of
- * a FIFO which no writer has opened yet (it has no POLLHUP), and a read that was never worth trying.
+ * Only a read of zero bytes is an end, or EIO from a terminal that is hung up. And a zero read is none if it is that
+ * of a FIFO which no writer has opened yet: it has no POLLHUP. What keeps packets apart is refused, since an empty
+ * packet is a zero read, and a packet larger than the room loses its rest.
  */
 #include "source.h"
 
@@ -11,6 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,14 +25,26 @@
 
 static atomic_int enlarged;
 
+static int has_packets(int fd, mode_t mode)
+{
+    int type = SOCK_STREAM;
+    socklen_t size = sizeof type;
+    if (S_ISSOCK(mode))
+        return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type != SOCK_STREAM;
+    return S_ISFIFO(mode) && os_pipe_has_packets(fd);
+}
+
 int source_open(fdw_source *s, int fd, int64_t head, int64_t tail, int64_t limit)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
         return -errno;
+    if (has_packets(fd, st.st_mode))
+        return -EPROTOTYPE;
     *s = (fdw_source){.fd = fd, .maybe_ready = 1, .limit = limit < 0 ? INT64_MAX : limit};
     sink_init(&s->sink, head, tail);
     s->mode = os_read_mode(st.st_mode);
+    s->is_file = S_ISREG(st.st_mode);
     s->is_fifo = S_ISFIFO(st.st_mode);
     s->is_terminal = S_ISCHR(st.st_mode) && isatty(fd);
     s->capacity = s->is_fifo ? os_pipe_capacity(fd) : 0;
@@ -66,31 +80,47 @@ int64_t source_worth(const fdw_source *s)
     return (int64_t)s->capacity > PIPE_SIZE ? (int64_t)s->capacity : PIPE_SIZE;
 }
 
-/* POLLIN and POLLHUP of fd, -errno if poll(2) cannot say. */
-static int poll_now(int fd)
+static int bytes_readable(int fd)
+{
+    int n = 0;
+    return ioctl(fd, FIONREAD, &n) < 0 ? -1 : n;
+}
+
+/* Whether fd is hung up; -errno if poll(2) cannot say. */
+static int is_hung_up(int fd, short *revents)
 {
     struct pollfd one = {.fd = fd, .events = POLLIN};
     int r = os_poll(&one, 1, 0);
-    return r < 0 ? r : one.revents & (POLLIN | POLLHUP);
+    *revents = one.revents;
+    return r < 0 ? r : (one.revents & POLLHUP) != 0;
+}
+
+/* Hung up and empty. At the end Linux says POLLHUP alone, the BSDs POLLIN with it. -errno as above. */
+static int is_at_end(int fd)
+{
+    short revents;
+    int r = is_hung_up(fd, &revents);
+    return r <= 0 ? r : !(revents & POLLIN) || bytes_readable(fd) == 0;
 }
 
 int source_is_at_end(const fdw_source *s)
 {
-    return poll_now(s->fd) == POLLHUP;
+    return is_at_end(s->fd) > 0;
 }
 
 /* A read that gave no bytes: 0 at the end, else -EAGAIN or the error that it is. */
 static ssize_t end_or_error(const fdw_source *s, ssize_t got)
 {
     if (got == -EIO && s->is_terminal) {
-        int r = poll_now(s->fd);
-        return r < 0 ? -EAGAIN : r == POLLHUP ? 0 : got;
+        int r = is_at_end(s->fd);
+        return r < 0 ? -EAGAIN : r ? 0 : got;
     }
     if (got == 0 && s->is_fifo) { /* POLLHUP from when its first writer has come and gone: fifo(7) */
-        int r = poll_now(s->fd);
+        short revents;
+        int r = is_hung_up(s->fd, &revents);
         if (r < 0)
-            r = look_fd(s->fd, FDW_READ) == FDW_READY ? POLLHUP : 0;
-        return r & POLLHUP ? 0 : -EAGAIN;
+            r = look_fd(s->fd, FDW_READ) == FDW_READY;
+        return r ? 0 : -EAGAIN;
     }
     return got;
 }
@@ -149,7 +179,7 @@ int64_t source_turn(fdw_source *s, int64_t budget, int thorough)
         size_t asked = 0;
         enum os_read_mode mode = s->mode;
         int64_t left = budget - (s->sink.total - before);
-        ssize_t got = read_some(s, clock_min(left, s->limit - s->sink.total), &asked);
+        ssize_t got = read_some(s, min64(left, s->limit - s->sink.total), &asked);
         if (got == -EINTR || (got == -EAGAIN && s->mode != mode))
             continue;
         if (got <= 0) {
@@ -175,9 +205,9 @@ int64_t fdw_source_put(fdw_source *s, const char *data, size_t size)
     size_t put = 0;
     while (put < size && source_is_open(s)) {
         struct iovec room[2];
-        int n = sink_room(&s->sink, clock_min((int64_t)(size - put), s->limit - s->sink.total), room);
+        int n = sink_room(&s->sink, min64((int64_t)(size - put), s->limit - s->sink.total), room);
         if (n < 0)
-            return n;
+            break;
         memcpy(room[0].iov_base, data + put, room[0].iov_len);
         sink_commit(&s->sink, room[0].iov_len);
         put += room[0].iov_len;
@@ -187,12 +217,22 @@ int64_t fdw_source_put(fdw_source *s, const char *data, size_t size)
     return (int64_t)put;
 }
 
+static int64_t file_left(int fd)
+{
+    struct stat st;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    if (at < 0 || fstat(fd, &st) < 0 || st.st_size == 0) /* files of /proc have no size */
+        return -1;
+    return st.st_size > at ? st.st_size - at : 0;
+}
+
 static int64_t bytes_left(const fdw_source *s)
 {
-    int n = 0;
     if (s->result.end == FDW_END_EOF)
         return 0;
-    return ioctl(s->fd, FIONREAD, &n) < 0 ? -1 : n;
+    if (s->result.error == EBADF)
+        return -1;
+    return s->is_file ? file_left(s->fd) : bytes_readable(s->fd); /* FIONREAD is an int */
 }
 
 const fdw_result *fdw_source_result(fdw_source *s)

@@ -16,7 +16,7 @@ struct fdw_source {
     fdw_result result;
 
     enum os_read_mode mode;
-    int is_fifo, is_terminal;
+    int is_file, is_fifo, is_terminal;
     int watched;       /* registered with the poller; else it is always ready */
     int maybe_ready;   /* worth a read */
     int empty;         /* the last read found nothing */

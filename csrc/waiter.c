@@ -17,9 +17,6 @@
 #include "poller.h"
 #include "process.h"
 
-#define CHECK_EVERY (5 * NS_PER_S)
-#define UNWAKEABLE_SLEEP (100 * NS_PER_MS)
-
 struct fdw_waiter {
     struct poller poller;
     int fd, events;
@@ -45,25 +42,17 @@ static int watch(fdw_waiter *w)
     return w->poller.ops->set(&w->poller, w->fd, w->events, w);
 }
 
-static int set_up_with(fdw_waiter *w, const struct poller_ops *ops)
-{
-    int r = poller_open_with(&w->poller, ops);
-    return r == 0 ? watch(w) : r;
-}
-
-/* Where the best poller refuses: the file is always ready, or the kernel has no room for the watch (poll needs
- * none), or it cannot wait on such a file (select can). */
 static int set_up(fdw_waiter *w)
 {
     int r = poller_open(&w->poller, w->light);
     if (r == 0)
         r = watch(w);
-    if (r == -ENOSPC || r == -ENOMEM) {
+    const struct poller_ops *other = poller_fallback(r);
+    if (w->poller.ops && other) {
         poller_close(&w->poller);
-        r = set_up_with(w, &fdw_poll);
-    } else if (r == -ENOTSUP) {
-        poller_close(&w->poller);
-        r = set_up_with(w, &fdw_select_poller);
+        r = poller_open_with(&w->poller, other);
+        if (r == 0)
+            r = watch(w);
     }
     if (r < 0)
         poller_close(&w->poller);
@@ -176,8 +165,8 @@ static int wait_ready(fdw_waiter *w, int64_t deadline, int64_t slice)
         if (now >= slice)
             return FDW_AGAIN;
         int wakeable = w->poller.ops->wake && !in_select;
-        int64_t until = clock_after(now, wakeable ? CHECK_EVERY : UNWAKEABLE_SLEEP);
-        until = clock_min(clock_min(until, slice), deadline);
+        int64_t until = clock_after(now, wakeable ? POLLER_CHECK_EVERY : POLLER_UNWAKEABLE_SLEEP);
+        until = min64(min64(until, slice), deadline);
         r = in_select ? sleep_in_select(w->fd, w->events, until)
                       : w->poller.ops->sleep_on(&w->poller, w->fd, w->events, until);
         if (r < 0)
@@ -187,7 +176,7 @@ static int wait_ready(fdw_waiter *w, int64_t deadline, int64_t slice)
 
 int fdw_waiter_wait(fdw_waiter *w, int64_t deadline)
 {
-    int64_t slice = process_slice(200 * NS_PER_MS);
+    int64_t slice = process_slice(SLEEP_SLICE);
     int r = enter(w);
     if (r < 0)
         return r;
@@ -198,9 +187,9 @@ int fdw_waiter_wait(fdw_waiter *w, int64_t deadline)
 
 void fdw_waiter_close(fdw_waiter *w)
 {
+    atomic_store(&w->closed, 1); /* first, so that a forked child does not set up what is to go */
     if (atomic_load(&w->forks) != process_forks())
         renew(w);
-    atomic_store(&w->closed, 1);
     process_lock();
     poller_wake(&w->poller);
     while (atomic_load(&w->inside) > 0)

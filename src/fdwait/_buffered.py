@@ -32,12 +32,16 @@ class BufferedStream:
         self._held = 0
         self._moved = 0
 
-    def move_to(self, put: Callable[[bytes], int]) -> None:
-        """Give what is held to *put*, which returns how many bytes of it it took; those leave the buffer."""
+    def move_to(self, put: Callable[[bytes], int]) -> bool:
+        """Give what is held to *put*, which returns how many bytes of it it took; those leave the buffer.
+
+        Whether that was all of it.
+        """
         held = self._peek()
         self._held = len(held)
         self._moved = put(held) if held else 0
         self.settle()
+        return self._moved == self._held
 
     def settle(self) -> None:
         """Take what was put from the buffer, unless that has been done: an interrupt may come between."""

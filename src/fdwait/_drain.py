@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 import math
 import operator
 import sys
@@ -92,7 +93,8 @@ def drain(
     pipe's worth. *limit* is how many bytes to read: no byte more. *keep* is what to hold of them: None for all,
     or a Window. *stop* ends the call from another thread.
 
-    Errors: OSError of the descriptor (EBADF: closed, also while it is drained), MemoryError. These, and
+    Errors: OSError of the descriptor (EBADF: closed, also while it is drained; EPROTOTYPE: a datagram or packet
+    socket, or a packet pipe, which are no streams), MemoryError. These, and
     KeyboardInterrupt, carry what was read as ``exc.drained``; the rest is still in the descriptor, and another
     call goes on from there. Argument errors (TypeError, ValueError) come before anything is read.
     """
@@ -133,7 +135,7 @@ class _Drainage:
         self._file = source  # keeps an object alive, and its descriptor open
         self._fd = descriptor_of(source)
         self._limit = -1 if limit is None else _count(limit)
-        self._keep = (-1, 0) if keep is None else (keep.head, keep.tail)
+        self._keep = (-1, 0) if keep is None else (min(keep.head, FOREVER), min(keep.tail, FOREVER))
         self._pid = _pid_of(process)
         self._linger = _seconds(linger, "linger")
         self._linger_cap = _seconds(linger_cap, "linger_cap")
@@ -153,14 +155,14 @@ class _Drainage:
             raise failure(error[0], "preparing to drain", self._fd)
         self._source = source
         if self._stream:
-            self._stream.move_to(self._put)
+            whole = self._stream.move_to(self._put)
+            if not whole and not lib.fdw_source_result(source).end:
+                raise failure(-errno.ENOMEM, "draining", self._fd)
         if self._pid is not None:
             lib.fdw_pump_child(self._pump, self._pid, self._linger, self._linger_cap)
 
     def _put(self, held: bytes) -> int:
         put: int = lib.fdw_source_put(self._source, held, len(held))
-        if put < 0:
-            raise failure(put, "draining", self._fd)
         return put
 
     def run(self, deadline: int) -> None:
@@ -176,7 +178,12 @@ class _Drainage:
         """Let an exception carry what was read before it."""
         if self._stream and self._source:
             self._stream.settle()
-        exc.drained = self.result(interrupted=isinstance(exc, KeyboardInterrupt))  # type: ignore[attr-defined]
+        try:
+            drained = self.result(interrupted=isinstance(exc, KeyboardInterrupt))
+        except MemoryError:  # what was read cannot be handed over: then at least say how much that was
+            state = lib.fdw_source_result(self._source)
+            drained = Drained(b"", None, state.total, 0, state.total, None if state.left < 0 else state.left)
+        exc.drained = drained  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """Give back what the pump owns, although an exception may keep this object for a while."""
@@ -221,7 +228,10 @@ class _Memory:
         size = self.head + self.tail
         self._in_place: bytes | None = None
         if size > _SMALL and sys.implementation.name == "cpython":
-            self._in_place = bytes(size)
+            try:
+                self._in_place = bytes(size)
+            except MemoryError:
+                raise MemoryError(f"no memory for the {size} bytes that were drained: use keep=Window") from None
             self.pointer = ffi.from_buffer("char[]", self._in_place)
         else:
             self.pointer = ffi.new("char[]", size)

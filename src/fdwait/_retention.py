@@ -21,7 +21,8 @@ _OPENING: Final = re.compile("\N{MATHEMATICAL LEFT DOUBLE ANGLE BRACKET}(\\\\*)F
 class Window:
     """Keep the first ``head`` and the last ``tail`` bytes; what is between them is counted.
 
-    The marker that tells of the gap is not counted. ValueError below 0.
+    The marker that tells of the gap is not counted. ValueError below 0. Memory for ``tail`` is taken at once when
+    the head is full.
     """
 
     head: int

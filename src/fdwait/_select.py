@@ -15,7 +15,7 @@ from fdwait._core import FOREVER, ffi, lib, native
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-_MASK_BITS: Final = 62
+_MASK_BITS: Final[int] = lib.FDW_LOOK_MANY
 _INT_MAX: Final = 0x7FFFFFFF
 _TIME_MAX: Final = 9223372036  # seconds that a count of nanoseconds in 64 bits can hold
 _NUMBERS: Final = frozenset({int, float})
@@ -54,12 +54,14 @@ def select(
         timeout = _seconds(timeout)
     # A look at one descriptor, or a few, is the common case, and costs as much as the steps to it in Python.
     if type(rlist) is list and type(wlist) is list and type(xlist) is list:
-        if len(rlist) == 1 and not wlist and not xlist and type(rlist[0]) is int and 0 <= rlist[0] <= _INT_MAX:
-            ready = _look_readable(rlist[0])
-            if ready == 1:
-                return rlist[:], [], []
-            if ready == 0 and timeout == 0:
-                return [], [], []
+        if len(rlist) == 1 and not wlist and not xlist:
+            fd = rlist[0]
+            if type(fd) is int and 0 <= fd <= _INT_MAX:
+                ready = _look_readable(fd)
+                if ready == 1:
+                    return [fd], [], []
+                if ready == 0 and timeout == 0:
+                    return [], [], []
         return _select_lists(rlist, wlist, xlist, timeout)
     return _select(*_numbers(_sequence(rlist), _sequence(wlist), _sequence(xlist)), timeout)
 
@@ -67,23 +69,25 @@ def select(
 def _select_lists(
     rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    nr, nw, nx = len(rlist), len(wlist), len(xlist)
+    # Copies, since another thread or a signal handler may change the caller's lists during the wait.
+    readers, writers, others = rlist[:], wlist[:], xlist[:]
+    nr, nw, nx = len(readers), len(writers), len(others)
     n = nr + nw + nx
     try:
-        ints = (_pack_small[n] if n <= _MASK_BITS else _packer(n))(nr, nw, nx, *rlist, *wlist, *xlist)
+        ints = (_pack_small[n] if n <= _MASK_BITS else _packer(n))(nr, nw, nx, *readers, *writers, *others)
     except struct.error:  # not all of them are ints
         return _select(*_numbers(rlist, wlist, xlist), timeout)
     if n <= _MASK_BITS:
         mask = _look_many(ints)
         if mask > 0:
             return (
-                _masked(rlist, mask & _ALL[nr]),
-                _masked(wlist, mask >> nr & _ALL[nw]) if nw else [],
-                _masked(xlist, mask >> nr + nw) if nx else [],
+                _masked(readers, mask & _ALL[nr]),
+                _masked(writers, mask >> nr & _ALL[nw]) if nw else [],
+                _masked(others, mask >> nr + nw) if nx else [],
             )
         if mask == 0 and timeout == 0:
             return [], [], []
-    return _select(rlist, wlist, xlist, ints, timeout)
+    return _select(readers, writers, others, ints, timeout)
 
 
 def _masked(objects: Sequence[Any], mask: int) -> list[Any]:
@@ -158,7 +162,9 @@ def _numbers(*lists: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Seque
 
 def _descriptor(obj: Any) -> int:
     number = obj
-    if not isinstance(obj, int):
+    if hasattr(type(obj), "__index__"):
+        number = operator.index(obj)
+    else:
         try:
             fileno = obj.fileno
         except AttributeError:
