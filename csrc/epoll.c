@@ -4,7 +4,7 @@
  * The kernel keeps interest by (number, open file), and forgets an entry only when the last number of the file
  * is closed. Three traps follow:
  *   - A closed number is dropped in silence: a wait on it lasts for ever. So a wait that comes back empty asks
- *     with EPOLL_CTL_MOD, which answers ENOENT for a reused number and EBADF for a closed one.
+ *     with EPOLL_CTL_MOD, which answers EBADF for a closed number, and ENOENT or EPERM for a reused one.
  *   - While a duplicate lives elsewhere, the entry of a closed number keeps firing. So a look asks poll(2) about
  *     the epoll and about the number together, in one call: both have to say ready.
  *   - A forked child shares the set: it must never change it, only close its copy.
@@ -95,8 +95,10 @@ static int set_epoll(struct poller *p, int fd, int events, void *tag)
 static int check_epoll(struct poller *p, int fd, int events, void *tag)
 {
     struct epoll_event e = interest(events, tag);
-    int r = epoll_ctl(p->fd, EPOLL_CTL_MOD, fd, &e);
-    return r < 0 && (errno == ENOENT || errno == EBADF) ? -EBADF : 0;
+    if (epoll_ctl(p->fd, EPOLL_CTL_MOD, fd, &e) == 0)
+        return 0;
+    /* closed; another file; another file, of those that cannot be watched */
+    return errno == EBADF || errno == ENOENT || errno == EPERM ? -EBADF : 0;
 }
 
 static int look_epoll(struct poller *p, int fd, int events)

@@ -149,7 +149,7 @@ void fdw_pump_free(fdw_pump *pump);
 
 /* Drain `fd`. What is kept: `head` bytes from the start and `tail` from the end; head < 0 keeps everything.
  * At most `limit` bytes are taken; limit < 0: no limit. The source belongs to the pump.
- * NULL and *error: -EBADF, -ENOMEM; -EPROTOTYPE for sockets and pipes that keep packets apart, of which a read
+ * NULL and *error: -EBADF, -ENOMEM; -EPROTOTYPE for sockets that keep packets apart, of which a read
  * throws away what it does not take. */
 fdw_source *fdw_pump_source(fdw_pump *pump, int fd, int64_t head, int64_t tail, int64_t limit, int *error);
 
@@ -170,9 +170,12 @@ int fdw_pump_run(fdw_pump *pump, int64_t deadline);
 /* The state of a source; it belongs to the source and is brought up to date by this call. */
 const fdw_result *fdw_source_result(fdw_source *source);
 
-/* Copy out the kept bytes, head then tail, to `to`, which holds head + tail bytes as the result says. Memory is
- * given back as the copy goes on; afterwards the source keeps nothing. */
-void fdw_source_take(fdw_source *source, char *to);
+/* Copy out the kept bytes to `to`: the head, `gap` bytes, the tail, as many as the result says. Memory is given
+ * back as the copy goes on; afterwards the source keeps nothing, and another call copies nothing. */
+void fdw_source_take(fdw_source *source, char *to, const char *gap, size_t gap_size);
+
+/* Whether `size` bytes hold `word`. */
+int fdw_contains(const char *bytes, size_t size, const char *word, size_t word_size);
 
 /* cdef: end */
 #endif

@@ -41,9 +41,6 @@ ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_read_mode *mode)
 /* Capacity of a pipe in bytes; 0: not known here. */
 size_t os_pipe_capacity(int fd);
 
-/* Whether a pipe keeps packets apart (O_DIRECT). */
-int os_pipe_has_packets(int fd);
-
 /* Ask for a larger pipe. 1: it is. 0: it stays as it is. */
 int os_pipe_enlarge(int fd, size_t bytes);
 

@@ -52,12 +52,6 @@ size_t os_pipe_capacity(int fd)
     return 0; /* grown by the kernel as it sees fit, and not to be asked */
 }
 
-int os_pipe_has_packets(int fd)
-{
-    (void)fd;
-    return 0;
-}
-
 int os_pipe_enlarge(int fd, size_t bytes)
 {
     (void)fd, (void)bytes;

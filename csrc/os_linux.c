@@ -89,12 +89,6 @@ size_t os_pipe_capacity(int fd)
     return size > 0 ? (size_t)size : 0;
 }
 
-int os_pipe_has_packets(int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
-    return flags >= 0 && flags & O_DIRECT;
-}
-
 int os_pipe_enlarge(int fd, size_t bytes)
 {
     return fcntl(fd, F_SETPIPE_SZ, (int)bytes) >= 0;

@@ -228,6 +228,27 @@ static int is_due(const fdw_pump *pump, int64_t now, int64_t deadline)
     return now >= deadline || (pump->gone_at && (now >= linger_end(pump) || now >= cap_end(pump)));
 }
 
+static int is_same_file(fdw_pump *pump, fdw_source *s)
+{
+    return !s->watched || pump->poller.ops->check(&pump->poller, s->fd, FDW_READ, s) == 0;
+}
+
+/* The number may have been given to another file meanwhile, whose bytes and whose end are not ours to take. */
+static void give_turn(fdw_pump *pump, fdw_source *s, struct round *round)
+{
+    if (!is_same_file(pump, s)) {
+        source_fail(s, EBADF);
+        return;
+    }
+    round->moved += source_turn(s, round->due ? source_worth(s) : TURN, round->due || pump->gone_at);
+    if (round->due && source_is_open(s) && !s->empty && source_is_at_end(s))
+        source_end(s, FDW_END_EOF);
+    if (s->result.end == FDW_END_EOF && !is_same_file(pump, s)) {
+        source_end(s, 0);
+        source_fail(s, EBADF);
+    }
+}
+
 static void read_all(fdw_pump *pump, struct round *round)
 {
     round->empty = 1;
@@ -236,12 +257,8 @@ static void read_all(fdw_pump *pump, struct round *round)
             unwatch(pump, s); /* it failed while asleep */
             continue;
         }
-        if (s->maybe_ready || !s->watched || round->due) {
-            int64_t budget = round->due ? source_worth(s) : TURN;
-            round->moved += source_turn(s, budget, round->due || pump->gone_at);
-            if (round->due && source_is_open(s) && !s->empty && source_is_at_end(s))
-                source_end(s, FDW_END_EOF);
-        }
+        if (s->maybe_ready || !s->watched || round->due)
+            give_turn(pump, s, round);
         if (!source_is_open(s))
             unwatch(pump, s);
         else
@@ -264,9 +281,8 @@ static void note_activity(fdw_pump *pump, const struct round *round)
 /* A descriptor that was closed under us is an error, not a silence. */
 static void check_all(fdw_pump *pump)
 {
-    const struct poller_ops *ops = pump->poller.ops;
     for (fdw_source *s = pump->sources; s; s = s->next)
-        if (s->watched && source_is_open(s) && ops->check(&pump->poller, s->fd, FDW_READ, s) < 0)
+        if (source_is_open(s) && !is_same_file(pump, s))
             source_fail(s, EBADF);
 }
 
@@ -308,10 +324,8 @@ static void take_ready(fdw_pump *pump, const struct ready *ready)
     fdw_source *s = ready->tag;
     if (ready->tag == &pump->child)
         child_is_gone(&pump->child, &pump->poller);
-    else if (ready->events || pump->poller.ops->check(&pump->poller, s->fd, FDW_READ, s) == 0)
-        s->maybe_ready = 1;
     else
-        source_fail(s, EBADF);
+        s->maybe_ready = 1; /* or gone: its turn will tell */
 }
 
 static int sleep_until(fdw_pump *pump, int64_t until)

@@ -112,8 +112,9 @@ int select_fds(struct sets *sets, struct pollfd *fds, unsigned n, int64_t deadli
     int last = highest(fds, n);
     int r;
     do {
-        if (last >= 0 && is_closed(last))
-            return find_closed(fds, n);
+        r = last >= 0 && is_closed(last) ? find_closed(fds, n) : 0;
+        if (r > 0)
+            return r;
         r = ask(sets, fds, n, last + 1, deadline);
     } while (r == 0 && deadline > 0 && (deadline == FDW_FOREVER || clock_now() < deadline));
     return r;

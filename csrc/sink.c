@@ -201,12 +201,15 @@ static void take_tail(const struct sink *s, char *to, int64_t n)
     memcpy(to + to_end, s->ring, size - to_end);
 }
 
-void sink_take(struct sink *s, char *to)
+void sink_take(struct sink *s, char *to, const char *gap, size_t gap_size)
 {
     int64_t head = sink_head(s), tail = sink_tail(s);
-    os_prefer_large_pages(to, (size_t)(head + tail));
+    if (head + tail == 0 && !s->first && !s->ring)
+        return;
+    os_prefer_large_pages(to, (size_t)(head + tail) + gap_size);
     take_head(s, to, head);
-    take_tail(s, to + head, tail);
+    memcpy(to + head, gap, gap_size);
+    take_tail(s, to + head + gap_size, tail);
     sink_free(s);
 }
 

@@ -33,8 +33,8 @@ void sink_commit(struct sink *s, size_t n);
 int64_t sink_head(const struct sink *s);
 int64_t sink_tail(const struct sink *s);
 
-/* Copy out head and tail, giving memory back on the way. */
-void sink_take(struct sink *s, char *to);
+/* Copy out head, gap and tail, giving memory back on the way. Once: nothing is left then. */
+void sink_take(struct sink *s, char *to, const char *gap, size_t gap_size);
 void sink_free(struct sink *s);
 
 #endif

@@ -2,8 +2,9 @@
  * Reading until there is nothing, and telling nothing-yet from the end.
  *
  * Only a read of zero bytes is an end, or EIO from a terminal that is hung up. And a zero read is none if it is that
- * of a FIFO which no writer has opened yet: it has no POLLHUP. What keeps packets apart is refused, since an empty
- * packet is a zero read, and a packet larger than the room loses its rest.
+ * of a FIFO which no writer has opened yet: it has no POLLHUP. Sockets that keep packets apart are refused, since an
+ * empty packet is a zero read, and a packet larger than the room loses its rest. (A pipe that does so, O_DIRECT,
+ * cannot be told from its reading end.)
  */
 #include "source.h"
 
@@ -29,9 +30,7 @@ static int has_packets(int fd, mode_t mode)
 {
     int type = SOCK_STREAM;
     socklen_t size = sizeof type;
-    if (S_ISSOCK(mode))
-        return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type != SOCK_STREAM;
-    return S_ISFIFO(mode) && os_pipe_has_packets(fd);
+    return S_ISSOCK(mode) && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type != SOCK_STREAM;
 }
 
 int source_open(fdw_source *s, int fd, int64_t head, int64_t tail, int64_t limit)
@@ -245,7 +244,12 @@ const fdw_result *fdw_source_result(fdw_source *s)
     return &s->result;
 }
 
-void fdw_source_take(fdw_source *s, char *to)
+void fdw_source_take(fdw_source *s, char *to, const char *gap, size_t gap_size)
 {
-    sink_take(&s->sink, to);
+    sink_take(&s->sink, to, gap, gap_size);
+}
+
+int fdw_contains(const char *bytes, size_t size, const char *word, size_t word_size)
+{
+    return memmem(bytes, size, word, word_size) != NULL;
 }

@@ -22,9 +22,9 @@ struct fdw_waiter {
     int fd, events;
     int light;
     const char *backend;
-    int always;              /* ready whenever it is open: no poller */
-    struct stat always_file; /* then: which file it was */
-    atomic_int inside;       /* calls under way */
+    int always;        /* ready whenever it is open: no poller */
+    struct stat file;  /* which file it was when it was opened */
+    atomic_int inside; /* calls under way */
     atomic_int closed;
     atomic_uint forks;
 };
@@ -34,7 +34,7 @@ static int is_same_file(const fdw_waiter *w)
     struct stat now;
     if (fstat(w->fd, &now) < 0)
         return errno == EBADF ? -EBADF : FDW_READY;
-    return now.st_dev == w->always_file.st_dev && now.st_ino == w->always_file.st_ino ? FDW_READY : -EBADF;
+    return now.st_dev == w->file.st_dev && now.st_ino == w->file.st_ino ? FDW_READY : -EBADF;
 }
 
 static int watch(fdw_waiter *w)
@@ -58,7 +58,7 @@ static int set_up(fdw_waiter *w)
         poller_close(&w->poller);
     if (r == -EPERM) {
         w->always = 1;
-        r = fstat(w->fd, &w->always_file) < 0 ? -errno : 0;
+        r = 0;
     }
     w->backend = w->always ? "always" : w->poller.ops ? w->poller.ops->name : NULL;
     return r;
@@ -79,7 +79,7 @@ int fdw_waiter_open(fdw_waiter *w, int fd, int events, int light)
     w->fd = fd;
     w->events = events;
     w->light = light;
-    int r = set_up(w);
+    int r = fstat(fd, &w->file) < 0 ? -errno : set_up(w);
     if (r == 0)
         atomic_store(&w->closed, 0);
     return r;
@@ -99,7 +99,8 @@ static int renew(fdw_waiter *w)
     if (atomic_load(&w->forks) != process_forks()) {
         atomic_store(&w->inside, 0);
         poller_close(&w->poller);
-        r = w->always || atomic_load(&w->closed) ? 0 : set_up(w);
+        if (!w->always && !atomic_load(&w->closed))
+            r = is_same_file(w) < 0 ? -EBADF : set_up(w);
         if (r == 0)
             atomic_store(&w->forks, process_forks());
     }

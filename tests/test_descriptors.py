@@ -434,7 +434,7 @@ def test_b044_at_the_limit_too(pipe: Pipe) -> None:
 
 def test_close_races_with_wait(pipe: Pipe, rounds: Rounds) -> None:
     before = descriptors()
-    for _ in range(rounds(100, 2000)):
+    for _ in range(rounds(25, 2000)):
         waiter = FdWaiter(pipe[0])
         gate = threading.Barrier(3)
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import hashlib
+import io
 import os
 import pty
 import socket
 import subprocess
+import sys
+import tempfile
 import tty
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from support import Owner, Task, fill, lasts, prints_pattern, python, stretch
+from support import Owner, Task, fill, lasts, prints_pattern, python, run_program, stretch
 
 from fdwait import Drained, End, Stop, Window, drain
 
@@ -47,8 +52,8 @@ def test_eof_arrives_while_draining(pipe: Pipe, own: Owner) -> None:
             os.write(w, b"%d\n" % i)
         own.close(w)
 
-    writer = Task(write, delay=0.1)
     with lasts(0.09, 0.5):
+        writer = Task(write, delay=0.1)
         check(drain(r), b"".join(b"%d\n" % i for i in range(20)), End.EOF)
     writer.result()
 
@@ -579,3 +584,75 @@ def test_the_six_ends() -> None:
 
 def test_the_result_shows_its_end(pipe: Pipe) -> None:
     assert "TIMEOUT" in repr(drain(pipe[0], timeout=0))
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
+def test_what_keeps_packets_apart_is_no_stream(kind: int, own: Owner) -> None:
+    try:
+        a, b = socket.socketpair(socket.AF_UNIX, kind)
+    except OSError as exc:
+        pytest.skip(f"no such sockets here: {exc}")
+    with a, b:
+        a.send(b"x" * 100)
+        with pytest.raises(OSError, match="packets") as caught:
+            drain(b)
+        assert caught.value.errno == errno.EPROTOTYPE
+        assert len(b.recv(1000)) == 100
+
+
+@pytest.mark.parametrize("other", [b"", b"OTHER"], ids=["at its end", "with data"])
+def test_a_number_that_another_file_took_is_an_error(other: bytes, own: Owner) -> None:
+    r, w = own.pipe()
+    other_r, other_w = own.pipe()
+    os.write(w, b"ours")
+    os.write(other_w, other)
+    own.close(other_w)
+    task = Task(os.dup2, other_r, r, delay=0.2)
+    with pytest.raises(OSError, match="belongs to another file") as caught:
+        drain(r, timeout=10)
+    task.result()
+    assert caught.value.errno == errno.EBADF
+    assert caught.value.drained.data == b"ours"
+
+
+def test_the_left_counts_what_stayed_in_the_streams_buffer(own: Owner) -> None:
+    r, w = own.pipe()
+    os.write(w, b"x" * 1000)
+    with os.fdopen(os.dup(r), "rb") as stream:
+        stream.read(1)
+        result = drain(stream, limit=10)
+        assert (result.data, result.left) == (b"x" * 10, 989)
+        own.close(w)
+        assert drain(stream).data == b"x" * 989
+
+
+def test_a_stream_that_changes_what_it_reads_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(b"hello"))
+    with gzip.open(path) as stream, pytest.raises(TypeError):
+        drain(stream)
+    with io.BufferedReader(gzip.open(path)) as stream, pytest.raises(TypeError):  # type: ignore[arg-type]
+        drain(stream)
+    with tempfile.SpooledTemporaryFile(max_size=5) as spooled, pytest.raises(TypeError):
+        drain(spooled)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS is counted by /proc/self/statm")
+@pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a sanitizer needs more address space than the limit leaves")
+def test_no_memory_for_the_result_is_said_and_counted() -> None:
+    done = run_program(
+        """
+        import resource, fdwait
+        size = 200 << 20
+        with open("/dev/zero", "rb", buffering=0) as zero:
+            import mmap
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            used = int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE
+            resource.setrlimit(resource.RLIMIT_AS, (used + size + (64 << 20), hard))
+            try:
+                fdwait.drain(zero, limit=size)
+            except MemoryError as exc:
+                print(exc.drained.total, exc.drained.elided, exc.drained.end)
+        """
+    )
+    assert done.split() == [str(200 << 20), str(200 << 20), "None"]

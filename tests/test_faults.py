@@ -38,7 +38,8 @@ def run_scenario(tmp_path_factory: pytest.TempPathFactory):
     shim = tmp_path_factory.mktemp("shim") / "fault_shim.so"
     source = HERE / "c" / "fault_shim.c"
     subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", source, "-o", shim, "-ldl"], check=True)
-    preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(shim)]))
+    # Before a sanitizer that is preloaded too: its interceptors would be all that the shim sees of the callers.
+    preload = " ".join(filter(None, [str(shim), os.environ.get("LD_PRELOAD")]))
 
     @functools.cache
     def run(name: str) -> list[Outcome]:

@@ -236,12 +236,12 @@ class Descriptors(RuleBasedStateMachine):
                 assert_bad(waiter.wait, 0)
 
     def blind(self, each: Watched) -> bool:
-        """The blind spot of test_reused_number: the old file is alive elsewhere and ready, and so is what
-        has the number now, or may be: it can be an epoll of ours.
+        """The blind spot of test_reused_number: the old file is alive elsewhere and epoll fires for it, for
+        a hang-up also unasked; and what has the number now is ready, or may be: it can be an epoll of ours.
         """
-        waiter = each.waiter
+        waiter, file = each.waiter, each.file
         now = self.at.get(waiter.fd)
-        fires = each.file.alive and each.file.ready(waiter.events)
+        fires = file.alive and (file.ready(waiter.events) or not file.peer.alive)
         matches = now.ready(waiter.events) if now else is_open(waiter.fd)
         return waiter.backend == "epoll" and fires and matches
 

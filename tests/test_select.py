@@ -146,8 +146,8 @@ def test_the_result_is_a_tuple_of_three_new_lists(pipe: Pipe) -> None:
 def test_time_out_none_and_left_out_wait(pipe: Pipe) -> None:
     r, w = pipe
     for timeout in ([None], []):
-        writer = Task(os.write, w, b"x", delay=0.1)
         with lasts(0.09, 0.4):
+            writer = Task(os.write, w, b"x", delay=0.1)
             assert fdwait.select([r], [], [], *timeout) == ([r], [], [])
         writer.result()
         os.read(r, 1)
@@ -289,3 +289,19 @@ def test_b017_five_thousand_descriptors(own: Owner, rounds: Callable[[int, int],
         times.append(time.perf_counter() - start)
     assert statistics.median(times) < 0.02 * 2
     assert len(descriptors()) == before
+
+
+def test_results_are_the_descriptors_that_were_asked_for(own: Owner) -> None:
+    """Whatever becomes of the caller's list during the wait."""
+    pipes = [own.pipe() for _ in range(3)]
+    readers = [r for r, _ in pipes]
+    second = readers[1]
+    with lasts(0.09, 0.4):
+
+        def shorten_and_write() -> None:
+            del readers[0], readers[0], readers[0]
+            os.write(pipes[1][1], b"x")
+
+        task = Task(shorten_and_write, delay=0.1)
+        assert fdwait.select(readers, [], [], 5) == ([second], [], [])
+    task.result()

@@ -126,8 +126,8 @@ def test_a_signal_that_lands_on_another_thread(wait: Entry, pipe: Pipe) -> None:
     sleeper = threading.Event()
     other = Task(sleeper.wait, 20)
     with alarms(lambda: os.write(w, b"x"), 0):
-        sender = Task(signal.pthread_kill, other.ident, signal.SIGALRM, delay=0.1)
         with lasts(0.09, 0.4):
+            sender = Task(signal.pthread_kill, other.ident, signal.SIGALRM, delay=0.1)
             assert wait(r, 10) is True
         sender.result()
     sleeper.set()

@@ -80,8 +80,8 @@ def test_ends_a_linger(pipe: Pipe, start: Callable[..., tuple[object, int]]) -> 
     process, out = start("exit 0")
     drain(out)
     stop = Stop()
-    setter = Task(stop.set, delay=0.2)
     with lasts(0.19, 0.3):
+        setter = Task(stop.set, delay=0.2)
         assert drain(pipe[0], process=process, linger=30, stop=stop).end is End.STOPPED
     setter.result()
 
@@ -129,8 +129,8 @@ def test_from_a_signal_handler_or_a_finaliser(pipe: Pipe) -> None:
     stop = Stop()
     before = signal.signal(signal.SIGUSR1, lambda *_: stop.set())
     try:
-        sender = Task(os.kill, os.getpid(), signal.SIGUSR1, delay=0.1)
         with lasts(0.09, 0.4):
+            sender = Task(os.kill, os.getpid(), signal.SIGUSR1, delay=0.1)
             assert drain(pipe[0], stop=stop).end is End.STOPPED
         sender.result()
     finally:
@@ -170,7 +170,7 @@ def test_something_else(bad: object, pipe: Pipe) -> None:
 def test_set_and_drain_in_a_race(pipe: Pipe, rounds: Callable[[int, int], int]) -> None:
     """set() at any moment of the drain's life ends it, and never leaves it asleep."""
     r, _ = pipe
-    for i in range(rounds(100, 2000)):
+    for i in range(rounds(40, 2000)):
         stop = Stop()
         setter = Task(stop.set, delay=(i % 10) * 0.0001)
         start = time.monotonic()

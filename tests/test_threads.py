@@ -49,7 +49,7 @@ def test_b172_so_does_a_flood(start: Start, rounds: Rounds) -> None:
         seconds = rounds(1, 3) if keep else 0.2
         flood = Task(drain, out, timeout=seconds, keep=keep)
         assert latest_tick(flood) < 0.05 * SLACK
-        assert flood.result().total > 10_000_000
+        assert flood.result().total > 1_000_000
 
 
 def test_so_does_the_copy_of_a_large_result(start: Start) -> None:

@@ -72,8 +72,8 @@ def test_b061_less_than_zero_looks_once(wait: Entry, timeout: float, pipe: Pipe)
 @pytest.mark.parametrize("timeout", [None, float("inf"), 1e300, 1e18, 2**62, 1e9, 10.0])
 def test_b059_for_ever_and_nearly(wait: Entry, timeout: float | None, pipe: Pipe) -> None:
     r, w = pipe
-    writer = Task(os.write, w, b"x", delay=0.1)
     with lasts(0.09, 0.3):
+        writer = Task(os.write, w, b"x", delay=0.1)
         assert wait(r, timeout) is True
     writer.result()
 

@@ -36,8 +36,8 @@ def test_attributes(pipe: Pipe) -> None:
 def test_data_wakes_a_wait(pipe: Pipe) -> None:
     r, w = pipe
     with FdWaiter(r) as waiter:
-        writer = Task(os.write, w, b"x", delay=0.1)
         with lasts(0.09, 0.4):
+            writer = Task(os.write, w, b"x", delay=0.1)
             assert waiter.wait(10) is True
         writer.result()
 
@@ -46,8 +46,8 @@ def test_room_wakes_a_wait(pipe: Pipe) -> None:
     r, w = pipe
     size = fill(w)
     with FdWaiter(w, WRITE) as waiter:
-        reader = Task(os.read, r, size, delay=0.1)
         with lasts(0.09, 0.4):
+            reader = Task(os.read, r, size, delay=0.1)
             assert waiter.wait(10) is True
         reader.result()
 
@@ -57,8 +57,8 @@ def test_wait_functions_are_woken(function: Callable[..., bool], pipe: Pipe) -> 
     r, w = pipe
     size = fill(w) if function is wait_writable else 0
     fd = r if function is wait_readable else w
-    other = Task(os.read, r, size, delay=0.1) if size else Task(os.write, w, b"x", delay=0.1)
     with lasts(0.09, 0.4):
+        other = Task(os.read, r, size, delay=0.1) if size else Task(os.write, w, b"x", delay=0.1)
         assert function(fd, 10) is True
     other.result()
 
@@ -75,8 +75,8 @@ def test_ready_until_it_is_read(pipe: Pipe) -> None:
 def test_hang_up_wakes_a_wait(pipe: Pipe, own: Owner) -> None:
     r, w = pipe
     with FdWaiter(r) as waiter:
-        closer = Task(own.close, w, delay=0.1)
         with lasts(0.09, 0.4):
+            closer = Task(own.close, w, delay=0.1)
             assert waiter.wait() is True
         closer.result()
 

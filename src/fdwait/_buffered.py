@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ class BufferedStream:
         """None where there is no buffer. TypeError for a stream whose buffer cannot be emptied."""
         if isinstance(source, io.TextIOBase) or (hasattr(source, "buffer") and hasattr(source, "encoding")):
             raise TypeError(f"{source!r:.100} is a text stream: pass its .buffer, and decode what comes back")
-        if hasattr(source, "peek") and hasattr(getattr(source, "raw", None), "readinto"):
+        if hasattr(source, "peek") and _reads_its_descriptor(getattr(source, "raw", None)):
             return cls(source)
-        if isinstance(source, io.BufferedIOBase):
-            raise TypeError(f"{source!r:.100} has a buffer that cannot be emptied: pass what it reads from")
+        if isinstance(source, io.IOBase) and not isinstance(source, io.RawIOBase):
+            raise TypeError(f"{source!r:.100} does not hand out what its descriptor gives, or its buffer cannot be emptied")
         return None
 
     def __init__(self, stream: Any) -> None:
@@ -43,6 +44,11 @@ class BufferedStream:
         self.settle()
         return self._moved == self._held
 
+    @property
+    def left(self) -> int:
+        """Bytes that stayed in the buffer."""
+        return self._held - self._moved
+
     def settle(self) -> None:
         """Take what was put from the buffer, unless that has been done: an interrupt may come between."""
         if self._moved and len(self._peek()) == self._held:
@@ -56,6 +62,11 @@ class BufferedStream:
         finally:
             del raw.readinto
         return held
+
+
+def _reads_its_descriptor(raw: object) -> bool:
+    """FileIO (it has closefd, also in its Python version) and SocketIO do; others may decompress, say."""
+    return hasattr(raw, "closefd") or isinstance(raw, socket.SocketIO)
 
 
 def _nothing(_: object) -> None:

@@ -70,6 +70,8 @@ def failure(error: int, doing: str, fd: int) -> Exception:
     text = f"{os.strerror(-error)} while {doing} descriptor {fd}"
     if error == -errno.EBADF:
         text += ": it is closed, or its number belongs to another file now"
+    elif error == -errno.EPROTOTYPE:
+        text += ": it keeps packets apart and is no stream; receive them one by one"
     return OSError(-error, text)
 
 

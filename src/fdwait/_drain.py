@@ -7,7 +7,7 @@ import errno
 import math
 import operator
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fdwait import _retention
@@ -93,8 +93,8 @@ def drain(
     pipe's worth. *limit* is how many bytes to read: no byte more. *keep* is what to hold of them: None for all,
     or a Window. *stop* ends the call from another thread.
 
-    Errors: OSError of the descriptor (EBADF: closed, also while it is drained; EPROTOTYPE: a datagram or packet
-    socket, or a packet pipe, which are no streams), MemoryError. These, and
+    Errors: OSError of the descriptor (EBADF: closed, also while it is drained; EPROTOTYPE: a socket that
+    keeps packets apart is no stream), MemoryError. These, and
     KeyboardInterrupt, carry what was read as ``exc.drained``; the rest is still in the descriptor, and another
     call goes on from there. Argument errors (TypeError, ValueError) come before anything is read.
     """
@@ -105,12 +105,13 @@ def drain(
     try:
         drainage.open()
         drainage.run(deadline)
-        return drainage.result()
-    except BaseException as exc:
-        drainage.note(exc)
-        raise
-    finally:
+        result = drainage.result()
         drainage.close()
+    except BaseException as exc:  # an interrupt may come anywhere, also after the result was there
+        drainage.note(exc)
+        drainage.close()
+        raise
+    return result
 
 
 class _Drainage:
@@ -143,6 +144,7 @@ class _Drainage:
         self._pump: Any = None
         self._source: Any = None
         self._memory: Any = None
+        self._result: Drained | None = None
 
     def open(self) -> None:
         error = ffi.new("int *")
@@ -179,35 +181,35 @@ class _Drainage:
         if self._stream and self._source:
             self._stream.settle()
         try:
-            drained = self.result(interrupted=isinstance(exc, KeyboardInterrupt))
+            drained = self.result()
         except MemoryError:  # what was read cannot be handed over: then at least say how much that was
             state = lib.fdw_source_result(self._source)
             drained = Drained(b"", None, state.total, 0, state.total, None if state.left < 0 else state.left)
+        if isinstance(exc, KeyboardInterrupt):
+            drained = replace(drained, end=End.STOPPED)
         exc.drained = drained  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """Give back what the pump owns, although an exception may keep this object for a while."""
-        if self._pump is not None:
-            ffi.release(self._pump)
+        pump, self._pump, self._source = self._pump, None, None
+        if pump is not None:
+            ffi.release(pump)
 
-    def result(self, *, interrupted: bool = False) -> Drained:
+    def result(self) -> Drained:
         """Everything that was read. It can be asked for again, should an exception come between."""
+        if self._result:
+            return self._result
         if not self._source:
-            return Drained(b"", End.STOPPED if interrupted else None, 0, 0, 0, None)
+            return Drained(b"", None, 0, 0, 0, None)
         if self._memory is None:
             self._memory = _Memory(lib.fdw_source_result(self._source))
         memory = self._memory
-        lib.fdw_source_take(self._source, memory.pointer)
-        data = memory.bytes()
-        head, tail = (data, b"") if not memory.tail else (data[: memory.head], data[memory.head :])
-        return Drained(
-            _retention.join(head, tail, memory.elided) if memory.elided else data,
-            End.STOPPED if interrupted else memory.end,
-            memory.total,
-            memory.head + memory.tail,
-            memory.elided,
-            memory.left,
-        )
+        left = memory.left
+        if left is not None and self._stream:
+            left += self._stream.left
+        kept = memory.head + memory.tail
+        self._result = Drained(memory.take(self._source), memory.end, memory.total, kept, memory.elided, left)
+        return self._result
 
 
 class _Memory:
@@ -225,22 +227,29 @@ class _Memory:
         self.tail: int = result.tail
         self.elided: int = result.elided
         self.left: int | None = None if result.left < 0 else result.left
-        size = self.head + self.tail
+        self._gap = _retention.make_marker(self.elided).encode() if self.elided else b""
+        self._size = self.head + len(self._gap) + self.tail
         self._in_place: bytes | None = None
-        if size > _SMALL and sys.implementation.name == "cpython":
+        if self._size > _SMALL and sys.implementation.name == "cpython":
             try:
-                self._in_place = bytes(size)
+                self._in_place = bytes(self._size)
             except MemoryError:
-                raise MemoryError(f"no memory for the {size} bytes that were drained: use keep=Window") from None
-            self.pointer = ffi.from_buffer("char[]", self._in_place)
+                raise MemoryError(f"no memory for {self._size} bytes that were drained: use keep=Window") from None
+            self._pointer = ffi.from_buffer("char[]", self._in_place)
         else:
-            self.pointer = ffi.new("char[]", size)
+            self._pointer = ffi.new("char[]", self._size)
 
-    def bytes(self) -> bytes:
-        if self._in_place is not None:
-            return self._in_place
-        copy: bytes = ffi.buffer(self.pointer, self.head + self.tail)[:]
-        return copy
+    def take(self, source: Any) -> bytes:
+        lib.fdw_source_take(source, self._pointer, self._gap, len(self._gap))
+        data: bytes = ffi.buffer(self._pointer, self._size)[:] if self._in_place is None else self._in_place
+        tail_at = self._size - self.tail
+        if self.elided and (self._holds_marker(0, self.head) or self._holds_marker(tail_at, self.tail)):
+            return _retention.join(data[: self.head], data[tail_at:], self.elided)
+        return data
+
+    def _holds_marker(self, at: int, size: int) -> bool:
+        word = _retention.MARKER_WORD
+        return bool(lib.fdw_contains(self._pointer + at, size, word, len(word)))
 
 
 def _count(limit: int) -> int:

@@ -14,6 +14,7 @@ from typing import Final
 
 MARKER: Final = "\N{MATHEMATICAL LEFT DOUBLE ANGLE BRACKET}FDWAIT-ELIDED"
 _END: Final = "\N{MATHEMATICAL RIGHT DOUBLE ANGLE BRACKET}"
+MARKER_WORD: Final = b"FDWAIT-ELIDED"  # without it in the output there is nothing to escape
 _OPENING: Final = re.compile("\N{MATHEMATICAL LEFT DOUBLE ANGLE BRACKET}(\\\\*)FDWAIT-ELIDED".encode())
 
 

@@ -63,7 +63,7 @@ class FdWaiter:
         """
         try:
             is_number = timeout is None or timeout > 0 or timeout <= 0
-        except TypeError:
+        except (TypeError, ArithmeticError):
             is_number = False
         if is_number:
             ready = _look(self._native)

@@ -177,6 +177,11 @@ WRAP(int, epoll_wait, "epoll_wait", (int ep, struct epoll_event *e, int n, int m
 WRAP(int, poll, "poll", (struct pollfd * fds, nfds_t n, int ms), (fds, n, ms), -1)
 WRAP(int, ppoll, "ppoll", (struct pollfd * fds, nfds_t n, const struct timespec *t, const sigset_t *mask),
      (fds, n, t, mask), -1)
+/* What the two become with -D_FORTIFY_SOURCE. */
+WRAP(int, __poll_chk, "poll", (struct pollfd * fds, nfds_t n, int ms, size_t size), (fds, n, ms, size), -1)
+WRAP(int, __ppoll_chk, "ppoll",
+     (struct pollfd * fds, nfds_t n, const struct timespec *t, const sigset_t *mask, size_t size),
+     (fds, n, t, mask, size), -1)
 WRAP(int, pselect, "pselect",
      (int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec *t, const sigset_t *mask),
      (n, r, w, x, t, mask), -1)
