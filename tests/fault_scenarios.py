@@ -35,12 +35,14 @@ from errno import (
     ENODEV,
     ENOENT,
     ENOMEM,
+    ENOPROTOOPT,
     ENOSPC,
     ENOSYS,
     ENOTTY,
     EOPNOTSUPP,
     EOVERFLOW,
     EPERM,
+    ESPIPE,
     ETIMEDOUT,
 )
 
@@ -62,6 +64,8 @@ TRANSPARENT = {
     "fcntl_getpipesz": [EBADF, EINVAL],
     "fcntl_setpipesz": [EPERM, EBUSY, ENOMEM],
     "ioctl": [ENOTTY, EINVAL],
+    "getsockopt": [ENOPROTOOPT, ENOMEM],
+    "lseek": [ESPIPE, EINVAL],
     "pidfd_open": [EMFILE, ENFILE, ENOMEM, ENODEV, ENOSYS, EPERM, EINVAL],
     "waitid": [EINTR, ECHILD],
     "kill": [EPERM],
@@ -255,6 +259,22 @@ def drain_file(fault: Fault) -> None:
         drain_to_the_end(fault, file.fileno(), PAYLOAD)
 
 
+def drain_part_of_a_file(fault: Fault) -> None:
+    with tempfile.TemporaryFile() as file:
+        file.write(PAYLOAD)
+        file.seek(0)
+        try:
+            result = drain(file.fileno(), limit=1000)
+            assert result.end is End.LIMIT
+            assert result.left in (None, len(PAYLOAD) - 1000)
+        except (OSError, MemoryError) as exc:
+            fault.check(exc)
+            result = getattr(exc, "drained", None)
+        got = result.data if result else b""
+        assert PAYLOAD.startswith(got)
+        drain_to_the_end(fault, file.fileno(), PAYLOAD[len(got) :])
+
+
 def drain_of_a_process(fault: Fault) -> None:
     """The process ends while somebody else, here this very process, still holds the pipe."""
     r, w = os.pipe()
@@ -401,6 +421,7 @@ SCENARIOS = {
         drain_socket,
         drain_terminal,
         drain_file,
+        drain_part_of_a_file,
         drain_of_a_process,
         drain_that_times_out,
         drain_that_is_stopped,

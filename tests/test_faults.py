@@ -71,5 +71,5 @@ def test_every_kind_of_call_was_made_to_fail(run_scenario):
     assert hit >= {
         "epoll_create1", "epoll_ctl_add", "epoll_ctl_mod", "epoll_wait", "poll", "ppoll", "pselect",
         "readv", "preadv2", "recvmsg", "fcntl_getfd", "fcntl_getpipesz", "fstat", "ioctl", "pidfd_open",
-        "pipe2", "madvise", "malloc", "calloc", "realloc", "mmap",
+        "getsockopt", "lseek", "pipe2", "madvise", "malloc", "calloc", "realloc", "mmap",
     }  # fmt: skip

@@ -72,6 +72,8 @@ static struct fault faults[] = {
     {.name = "malloc"},
     {.name = "calloc"},
     {.name = "realloc"},
+    {.name = "getsockopt"},
+    {.name = "lseek"},
 };
 
 #define N_FAULTS (sizeof faults / sizeof *faults)
@@ -189,6 +191,9 @@ WRAP(ssize_t, readv, "readv", (int fd, const struct iovec *iov, int n), (fd, iov
 WRAP(ssize_t, recvmsg, "recvmsg", (int fd, struct msghdr *msg, int flags), (fd, msg, flags), -1)
 WRAP(int, fstat, "fstat", (int fd, struct stat *st), (fd, st), -1)
 WRAP(int, __fxstat, "fstat", (int version, int fd, struct stat *st), (version, fd, st), -1) /* glibc < 2.33 */
+WRAP(int, getsockopt, "getsockopt", (int fd, int level, int name, void *value, socklen_t *size),
+     (fd, level, name, value, size), -1)
+WRAP(off_t, lseek, "lseek", (int fd, off_t offset, int whence), (fd, offset, whence), -1)
 WRAP(int, waitid, "waitid", (idtype_t type, id_t id, siginfo_t *info, int options), (type, id, info, options),
      -1)
 WRAP(int, kill, "kill", (pid_t pid, int sig), (pid, sig), -1)
