@@ -46,7 +46,8 @@ def alarms(handler: Callable[[], object], first: float, interval: float = 0) -> 
 @each_entry
 def test_b052_a_wait_goes_on_with_what_is_left(wait: Entry, pipe: Pipe) -> None:
     ran: list[int] = []
-    with alarms(lambda: ran.append(1), 0.1, 0.1), lasts(0.55, 0.15):
+    # Six come; two that a busy machine delivers together run the handler once.
+    with alarms(lambda: ran.append(1), 0.09, 0.09), lasts(0.55, 0.15):
         assert wait(pipe[0], 0.55) is False
     assert len(ran) >= 5
 
