@@ -149,19 +149,21 @@ class _Drainage:
     def open(self) -> None:
         error = ffi.new("int *")
         self._pump = native(lib.fdw_pump_new(), lib.fdw_pump_free)
-        error[0] = lib.fdw_pump_open(self._pump, self._stop._native if self._stop else ffi.NULL)
-        if error[0] < 0:
-            raise failure(error[0], "preparing to drain", self._fd)
+        self._check(lib.fdw_pump_open(self._pump, self._stop._native if self._stop else ffi.NULL))
         source = lib.fdw_pump_source(self._pump, self._fd, *self._keep, self._limit, error)
         if source == ffi.NULL:
-            raise failure(error[0], "preparing to drain", self._fd)
+            self._check(error[0])
         self._source = source
         if self._stream:
             whole = self._stream.move_to(self._put)
             if not whole and not lib.fdw_source_result(source).end:
                 raise failure(-errno.ENOMEM, "draining", self._fd)
         if self._pid is not None:
-            lib.fdw_pump_child(self._pump, self._pid, self._linger, self._linger_cap)
+            self._check(lib.fdw_pump_child(self._pump, self._pid, self._linger, self._linger_cap))
+
+    def _check(self, outcome: int) -> None:
+        if outcome < 0:
+            raise failure(outcome, "preparing to drain", self._fd)
 
     def _put(self, held: bytes) -> int:
         put: int = lib.fdw_source_put(self._source, held, len(held))
