@@ -16,7 +16,21 @@ CSRC = Path(__file__).parent / "csrc"
 LINUX = sys.platform == "linux"
 WITH_KQUEUE = not LINUX or os.environ.get("FDWAIT_WITH_KQUEUE") == "1"
 
-NAMES = ["child", "clock", "poll", "poller", "process", "pump", "select", "sink", "source", "stop", "waiter"]
+NAMES = [
+    "channel",
+    "child",
+    "clock",
+    "feed",
+    "poll",
+    "poller",
+    "process",
+    "pump",
+    "select",
+    "sink",
+    "source",
+    "stop",
+    "waiter",
+]
 NAMES += ["os_linux"] if LINUX else ["os_bsd"]
 NAMES += ["kqueue"] if WITH_KQUEUE else ["epoll"]
 

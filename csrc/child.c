@@ -69,3 +69,12 @@ void child_look(struct child *c, int64_t now)
     c->next_look = clock_after(now, c->interval);
     c->interval = min64(2 * c->interval, LONGEST_INTERVAL);
 }
+
+/* A zombie still has its number, and so has its group: only the reaping gives them back. */
+int child_signal(const struct child *c, int signal, int group)
+{
+    siginfo_t info;
+    if (c->pid <= 0 || waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
+        return -ESRCH;
+    return kill(group ? -c->pid : c->pid, signal) < 0 ? -errno : 0;
+}

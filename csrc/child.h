@@ -25,4 +25,7 @@ void child_look(struct child *c, int64_t now);
 
 void child_forget(struct child *c, struct poller *p);
 
+/* Signal it, or the group that it leads, unless it was reaped. -errno. */
+int child_signal(const struct child *c, int signal, int group);
+
 #endif

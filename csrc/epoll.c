@@ -26,6 +26,15 @@
 /* Registered with every epoll from the start, at first for no event, so that waking it needs no memory and no
  * descriptor then. One for the process, made at first use. */
 static int always_readable = -1;
+static struct fork_hook always_readable_hook;
+
+static void close_always_readable(struct fork_hook *hook)
+{
+    (void)hook;
+    if (always_readable >= 0)
+        close(always_readable);
+    always_readable = -1;
+}
 
 static int always_readable_fd(void)
 {
@@ -35,6 +44,10 @@ static int always_readable_fd(void)
         fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
         fd = fd < 0 ? -errno : process_above_stdio(fd);
         always_readable = fd < 0 ? -1 : fd;
+        if (!always_readable_hook.in_child) {
+            always_readable_hook.in_child = close_always_readable;
+            process_add_hook(&always_readable_hook);
+        }
     }
     process_unlock();
     return fd;
@@ -153,14 +166,6 @@ static void close_epoll(struct poller *p)
     p->fd = -1;
 }
 
-static void in_child_epoll(struct poller *p)
-{
-    int *shared = p ? &p->fd : &always_readable;
-    if (*shared >= 0)
-        close(*shared);
-    *shared = -1;
-}
-
 const struct poller_ops fdw_epoll = {
     .name = "epoll",
     .open = open_epoll,
@@ -172,5 +177,5 @@ const struct poller_ops fdw_epoll = {
     .wake = wake_epoll,
     .watch_exit = os_watch_exit,
     .close = close_epoll,
-    .in_child = in_child_epoll,
+    .in_child = close_epoll,
 };

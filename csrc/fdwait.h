@@ -4,6 +4,7 @@
  * Rules for every function here
  *   - A negative return is -errno. Nothing is reported through errno itself.
  *   - A descriptor handed in is borrowed: never closed, its O_NONBLOCK never changed.
+ *   - No write raises SIGPIPE.
  *   - Time is CLOCK_MONOTONIC in nanoseconds and always absolute: a deadline. FDW_FOREVER never comes; a
  *     deadline in the past means one look without sleeping.
  *   - FDW_AGAIN means "come back with the same arguments": a signal arrived, or the slice of the main thread
@@ -123,6 +124,10 @@ int fdw_stop_is_set(const fdw_stop *stop);
 
 typedef struct fdw_pump fdw_pump;
 typedef struct fdw_source fdw_source;
+typedef struct fdw_feed fdw_feed;
+
+/* Instead of a descriptor: one end of a new pipe, which is the pump's own, and whose other end is for a child. */
+#define FDW_PIPE -1
 
 /* Why a source ended. 0: it has not. */
 #define FDW_END_EOF 1
@@ -139,15 +144,22 @@ typedef struct {
     int64_t head;   /* bytes kept from the start */
     int64_t tail;   /* bytes kept from the end */
     int64_t elided; /* bytes left out between them */
+    int64_t passed; /* bytes of the head that were passed on, and are not kept any more */
     int64_t left;   /* bytes still in the descriptor (FIONREAD); -1: not known */
 } fdw_result;
+
+typedef struct {
+    int error;      /* errno that ended it, or 0 */
+    int64_t taken;  /* bytes that the descriptor took */
+    int64_t unread; /* bytes of them that still lie in an own pipe */
+} fdw_fed;
 
 /* A pump for the calling thread, made and opened like a waiter. `stop` may be NULL; it must outlive the pump. */
 fdw_pump *fdw_pump_new(void);
 int fdw_pump_open(fdw_pump *pump, fdw_stop *stop);
 void fdw_pump_free(fdw_pump *pump);
 
-/* Drain `fd`. What is kept: `head` bytes from the start and `tail` from the end; head < 0 keeps everything.
+/* Drain `fd`, or with FDW_PIPE what a child writes. What is kept: `head` bytes from the start and `tail` from the end; head < 0 keeps everything.
  * At most `limit` bytes are taken; limit < 0: no limit. The source belongs to the pump.
  * NULL and *error: -EBADF, -ENOMEM; -EPROTOTYPE for sockets that keep packets apart, of which a read
  * throws away what it does not take. */
@@ -157,18 +169,47 @@ fdw_source *fdw_pump_source(fdw_pump *pump, int fd, int64_t head, int64_t tail, 
  * `size` where the source has ended by its limit, or else for want of memory. Only before the first fdw_pump_run. */
 int64_t fdw_source_put(fdw_source *source, const char *data, size_t size);
 
-/* Watch for the exit of process `pid` (never reaped here); 0: it is gone already. From the exit on, sources
- * that stay silent for `linger` seconds end as EXITED, and those still busy after `cap` seconds as EXITED_BUSY.
- * One child a pump, before the first fdw_pump_run. -EINVAL: NaN; -EBUSY: there is one; -ENOMEM. */
-int fdw_pump_child(fdw_pump *pump, int pid, double linger, double cap);
+/* Write `size` bytes to `fd`, or to the standard input of a child with FDW_PIPE, which then ends. They are borrowed
+ * until the pump is freed. NULL and *error as for fdw_pump_source. */
+fdw_feed *fdw_pump_feed(fdw_pump *pump, int fd, const char *data, int64_t size, int *error);
 
-/* Move bytes until every source has ended: FDW_READY, FDW_DEADLINE, FDW_STOPPED, FDW_AGAIN, or -errno if the
- * pump itself failed. A source's own error ends that source and is in its result. At FDW_DEADLINE and
+/* The bytes that follow, once all are taken. Not with FDW_PIPE. */
+void fdw_feed_next(fdw_feed *feed, const char *data, int64_t size);
+
+/* Write to `fd` what `source` takes in, as it comes, but for its tail. While `fd` takes nothing the source is not
+ * read; when it fails, neither is the source any more. */
+fdw_feed *fdw_pump_pass_on(fdw_pump *pump, fdw_source *source, int fd, int *error);
+
+/* The other end of an own pipe, for a child to be started with. It is the pump's, who closes it. */
+int fdw_source_peer(const fdw_source *source);
+int fdw_feed_peer(const fdw_feed *feed);
+
+/* The child is started: it has its ends now. From here on a fork of this process closes the own pipes in its child. */
+void fdw_pump_started(fdw_pump *pump);
+
+/* Watch for the exit of process `pid` (never reaped here); 0: it is gone already. From the exit on, sources and own
+ * feeds that stay silent for `linger` seconds end, sources as EXITED, and those still busy after `cap` seconds as
+ * EXITED_BUSY. `required`: the pump's work is not done before the exit. One child a pump, before the first
+ * fdw_pump_run. -EINVAL: NaN; -EBUSY: there is one; -ENOMEM. */
+int fdw_pump_child(fdw_pump *pump, int pid, double linger, double cap, int required);
+
+/* Send a signal to the child, or to the process group that it leads. It must not have been reaped, since its number
+ * may belong to another process then: -ESRCH. Or -EPERM, -EINVAL. */
+int fdw_pump_signal(fdw_pump *pump, int signal, int group);
+
+/* Move bytes until every source and feed has ended: FDW_READY, FDW_DEADLINE, FDW_STOPPED, FDW_AGAIN, or -errno if
+ * the pump itself failed. The error of a source or feed ends that one and is in its result. At FDW_DEADLINE and
  * FDW_STOPPED the open sources have that end. */
 int fdw_pump_run(fdw_pump *pump, int64_t deadline);
 
+/* After FDW_DEADLINE or FDW_STOPPED, when the child is being killed: the next fdw_pump_run takes what it has still
+ * written, feeds it nothing, and does not linger. */
+void fdw_pump_finish(fdw_pump *pump);
+
 /* The state of a source; it belongs to the source and is brought up to date by this call. */
 const fdw_result *fdw_source_result(fdw_source *source);
+
+const fdw_fed *fdw_feed_result(fdw_feed *feed);
 
 /* Copy out the kept bytes to `to`: the head, `gap` bytes, the tail, as many as the result says. Memory is given
  * back as the copy goes on; afterwards the source keeps nothing, and another call copies nothing. */

@@ -188,8 +188,7 @@ static void close_kqueue(struct poller *p)
 
 static void in_child_kqueue(struct poller *p)
 {
-    if (p)
-        p->fd = -1;
+    p->fd = -1;
 }
 
 const struct poller_ops fdw_kqueue = {

@@ -22,24 +22,34 @@ extern const int os_poll_watches_exits;
 /* poll(2) until a deadline, to the nanosecond where the kernel has that. -errno. */
 int os_poll(struct pollfd *fds, unsigned n, int64_t deadline);
 
-/* How a descriptor can be read so that the read never sleeps, whatever its O_NONBLOCK flag says and whoever
- * else changes it or reads from it. */
-enum os_read_mode {
-    OS_READ_NOWAIT,   /* preadv2(RWF_NOWAIT) */
-    OS_READ_DONTWAIT, /* recvmsg(MSG_DONTWAIT) */
-    OS_READ_ONCE,     /* neither: one plain read after each readiness */
-    OS_READ_PLAIN,    /* a file: reads wait for the disk, never for a writer */
+/* How a descriptor can be read and written so that the call never sleeps, whatever its O_NONBLOCK flag says and
+ * whoever else changes it or uses the same open file. */
+enum os_io_mode {
+    OS_NOWAIT,   /* preadv2, pwritev2 (RWF_NOWAIT) */
+    OS_DONTWAIT, /* recvmsg, sendmsg (MSG_DONTWAIT) */
+    OS_ONCE,     /* neither: one plain call after each readiness, of no more than os_write_step() */
+    OS_PLAIN, /* a file: it waits for the disk, never for another process; or a non-blocking pipe of our own */
 };
 
 /* The first mode to try for a file of this st_mode. */
-enum os_read_mode os_read_mode(mode_t mode);
+enum os_io_mode os_io_mode(mode_t mode);
 
-/* Read without sleeping (OS_READ_ONCE: only after poll said so). *mode steps down where the kernel refuses it.
- * Bytes, 0 at the end, -EAGAIN, -errno; -EAGAIN also when *mode has just become OS_READ_ONCE. */
-ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_read_mode *mode);
+/* Read, or write, without sleeping (OS_ONCE: only after poll said so). *mode steps down where the kernel refuses
+ * it. Bytes, 0 at the end, -EAGAIN, -errno; -EAGAIN also when *mode has just become OS_ONCE. */
+ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_io_mode *mode);
+ssize_t os_write(int fd, const char *data, size_t size, enum os_io_mode *mode);
+
+/* How many bytes of `data`, at least 1, a blocking write takes without sleeping when poll called fd writable. */
+size_t os_write_step(int fd, const char *data, size_t size);
+
+/* A pipe, close-on-exec. -errno. */
+int os_pipe(int ends[2]);
 
 /* Capacity of a pipe in bytes; 0: not known here. */
 size_t os_pipe_capacity(int fd);
+
+/* Whether FIONREAD on the writing end of a pipe, too, tells what lies in it. */
+extern const int os_write_end_counts;
 
 /* Ask for a larger pipe. 1: it is. 0: it stays as it is. */
 int os_pipe_enlarge(int fd, size_t bytes);

@@ -1,5 +1,7 @@
 /* macOS, FreeBSD, NetBSD, OpenBSD. */
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -7,6 +9,7 @@
 
 #include "clock.h"
 #include "os.h"
+#include "process.h"
 
 const struct poller_ops *const os_backends[] = {&fdw_kqueue, &fdw_poll, &fdw_select_poller, NULL};
 
@@ -14,6 +17,7 @@ const struct poller_ops *const os_backends[] = {&fdw_kqueue, &fdw_poll, &fdw_sel
 const short os_poll_writable = POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR | POLLHUP;
 
 const int os_poll_watches_exits = 0;
+const int os_write_end_counts = 0;
 
 /* macOS has no ppoll: milliseconds, rounded up so that no wait is short. */
 int os_poll(struct pollfd *fds, unsigned n, int64_t deadline)
@@ -27,23 +31,52 @@ int os_poll(struct pollfd *fds, unsigned n, int64_t deadline)
     return r < 0 ? -errno : r;
 }
 
-enum os_read_mode os_read_mode(mode_t mode)
+enum os_io_mode os_io_mode(mode_t mode)
 {
     if (S_ISREG(mode) || S_ISDIR(mode) || S_ISBLK(mode))
-        return OS_READ_PLAIN;
-    return S_ISSOCK(mode) ? OS_READ_DONTWAIT : OS_READ_ONCE;
+        return OS_PLAIN;
+    return S_ISSOCK(mode) ? OS_DONTWAIT : OS_ONCE;
 }
 
-ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_read_mode *mode)
+ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_io_mode *mode)
 {
     ssize_t got;
-    if (*mode == OS_READ_DONTWAIT) {
+    if (*mode == OS_DONTWAIT) {
         struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
         got = recvmsg(fd, &msg, MSG_DONTWAIT);
     } else {
         got = readv(fd, iov, n);
     }
     return got < 0 ? -errno : got;
+}
+
+ssize_t os_write(int fd, const char *data, size_t size, enum os_io_mode *mode)
+{
+    ssize_t put = *mode == OS_DONTWAIT ? send(fd, data, size, MSG_DONTWAIT) : write(fd, data, size);
+    return put < 0 ? -errno : put;
+}
+
+/* The input queue of a terminal is full at an odd number of bytes, and nothing tells how far it is from that. */
+size_t os_write_step(int fd, const char *data, size_t size)
+{
+    (void)data;
+    if (isatty(fd))
+        return 1;
+    return size < PIPE_BUF ? size : PIPE_BUF; /* writable means that much room: pipe(2) of macOS, POSIX */
+}
+
+/* macOS has no pipe2. The lock keeps a fork from coming in between. */
+int os_pipe(int ends[2])
+{
+    process_lock();
+    int r = pipe(ends) < 0 ? -errno : 0;
+    if (r == 0 && (fcntl(ends[0], F_SETFD, FD_CLOEXEC) < 0 || fcntl(ends[1], F_SETFD, FD_CLOEXEC) < 0)) {
+        r = -errno;
+        close(ends[0]);
+        close(ends[1]);
+    }
+    process_unlock();
+    return r;
 }
 
 size_t os_pipe_capacity(int fd)

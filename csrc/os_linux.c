@@ -1,10 +1,14 @@
 /* Linux. System calls that are younger than glibc 2.17 go through syscall(2), so that one wheel runs on all. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -22,6 +26,7 @@
 #endif
 
 #define LARGE_PAGE ((size_t)2 << 20)
+#define TERMINAL_PIECE ((size_t)256)
 
 #ifdef FDW_WITH_KQUEUE /* libkqueue, for tests */
 const struct poller_ops *const os_backends[] = {&fdw_kqueue, &fdw_poll, &fdw_select_poller, NULL};
@@ -33,6 +38,7 @@ const struct poller_ops *const os_backends[] = {&fdw_epoll, &fdw_poll, &fdw_sele
 const short os_poll_writable = POLLOUT | POLLWRNORM | POLLWRBAND | POLLERR;
 
 const int os_poll_watches_exits = 1;
+const int os_write_end_counts = 1;
 
 int os_poll(struct pollfd *fds, unsigned n, int64_t deadline)
 {
@@ -46,23 +52,23 @@ int os_poll(struct pollfd *fds, unsigned n, int64_t deadline)
     return r < 0 ? -errno : r;
 }
 
-enum os_read_mode os_read_mode(mode_t mode)
+enum os_io_mode os_io_mode(mode_t mode)
 {
     if (S_ISREG(mode) || S_ISDIR(mode) || S_ISBLK(mode))
-        return OS_READ_PLAIN;
-    return S_ISSOCK(mode) ? OS_READ_DONTWAIT : OS_READ_NOWAIT;
+        return OS_PLAIN;
+    return S_ISSOCK(mode) ? OS_DONTWAIT : OS_NOWAIT;
 }
 
 /* Files without RWF_NOWAIT say EOPNOTSUPP (terminals, pipes before Linux 6.4), kernels without it EINVAL,
  * without preadv2 ENOSYS, and sandboxes EPERM. */
-static ssize_t read_nowait(int fd, const struct iovec *iov, int n, enum os_read_mode *mode)
+static ssize_t with_nowait(long call, int fd, const struct iovec *iov, int n, enum os_io_mode *mode)
 {
-    ssize_t got = syscall(SYS_preadv2, fd, iov, (long)n, -1L, -1L, RWF_NOWAIT);
-    if (got >= 0)
-        return got;
+    ssize_t done = syscall(call, fd, iov, (long)n, -1L, -1L, RWF_NOWAIT);
+    if (done >= 0)
+        return done;
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL && errno != EPERM)
         return -errno;
-    *mode = OS_READ_ONCE;
+    *mode = OS_ONCE;
     return -EAGAIN;
 }
 
@@ -73,14 +79,51 @@ static ssize_t read_dontwait(int fd, const struct iovec *iov, int n)
     return got < 0 ? -errno : got;
 }
 
-ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_read_mode *mode)
+ssize_t os_read(int fd, const struct iovec *iov, int n, enum os_io_mode *mode)
 {
-    if (*mode == OS_READ_NOWAIT)
-        return read_nowait(fd, iov, n, mode);
-    if (*mode == OS_READ_DONTWAIT)
+    if (*mode == OS_NOWAIT)
+        return with_nowait(SYS_preadv2, fd, iov, n, mode);
+    if (*mode == OS_DONTWAIT)
         return read_dontwait(fd, iov, n);
     ssize_t got = readv(fd, iov, n);
     return got < 0 ? -errno : got;
+}
+
+ssize_t os_write(int fd, const char *data, size_t size, enum os_io_mode *mode)
+{
+    struct iovec all = {(void *)data, size};
+    if (*mode == OS_NOWAIT)
+        return with_nowait(SYS_pwritev2, fd, &all, 1, mode);
+    ssize_t put = *mode == OS_DONTWAIT ? send(fd, data, size, MSG_DONTWAIT) : write(fd, data, size);
+    return put < 0 ? -errno : put;
+}
+
+/* drivers/tty: a terminal is writable while its buffer may get one more piece, of at least 256 bytes, and a write
+ * sleeps where the next piece is refused. Output processing asks for a piece before each character that it may
+ * change; masters have no output processing. */
+static size_t terminal_step(int fd, const struct termios *t, const char *data, size_t size)
+{
+    unsigned number;
+    size_t n = size < TERMINAL_PIECE ? size : TERMINAL_PIECE;
+    if (!(t->c_oflag & OPOST) || ioctl(fd, TIOCGPTN, &number) == 0)
+        return n;
+    size_t plain = 0;
+    while (plain < n && !(t->c_oflag & OLCUC) && !memchr("\n\r\t\b", data[plain], 4))
+        plain++;
+    return plain ? plain : 1;
+}
+
+size_t os_write_step(int fd, const char *data, size_t size)
+{
+    struct termios t;
+    if (tcgetattr(fd, &t) == 0)
+        return terminal_step(fd, &t, data, size);
+    return size < PIPE_BUF ? size : PIPE_BUF; /* pipe(7): writable means one free page */
+}
+
+int os_pipe(int ends[2])
+{
+    return pipe2(ends, O_CLOEXEC) < 0 ? -errno : 0;
 }
 
 size_t os_pipe_capacity(int fd)
@@ -149,13 +192,14 @@ static int have_read_nowait(void)
     int ends[2];
     char byte;
     struct iovec iov = {&byte, 1};
-    enum os_read_mode mode = OS_READ_NOWAIT;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return errno == EMFILE || errno == ENFILE;
-    read_nowait(ends[0], &iov, 1, &mode);
+    enum os_io_mode mode = OS_NOWAIT;
+    int r = os_pipe(ends);
+    if (r < 0)
+        return r == -EMFILE || r == -ENFILE;
+    os_read(ends[0], &iov, 1, &mode);
     close(ends[0]);
     close(ends[1]);
-    return mode == OS_READ_NOWAIT;
+    return mode == OS_NOWAIT;
 }
 
 const char *fdw_feature(int i, int *found)

@@ -3,13 +3,13 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "os.h"
 #include "process.h"
 
 static _Atomic(const struct poller_ops *) forced;
-static struct poller *all; /* under the process lock */
 
 const char *fdw_backend_name(int i)
 {
@@ -34,21 +34,23 @@ int fdw_force_backend(const char *name)
     return -EINVAL;
 }
 
-/* The lock is held from before the descriptor is there until the poller is in the list, and the other way round in
- * poller_close: a fork in between would leave the child with an epoll that nobody knows of. */
+static void in_child(struct fork_hook *hook)
+{
+    struct poller *p = (struct poller *)((char *)hook - offsetof(struct poller, hook));
+    p->ops->in_child(p);
+}
+
+/* The lock is held from before the descriptor is there until the hook is, and the other way round in poller_close:
+ * a fork in between would leave the child with an epoll that nobody knows of. */
 int poller_open_with(struct poller *p, const struct poller_ops *ops)
 {
     process_lock();
-    *p = (struct poller){.ops = ops, .fd = -1, .forks = process_forks()};
+    *p = (struct poller){.ops = ops, .fd = -1, .forks = process_forks(), .hook = {.in_child = in_child}};
     int r = ops->open(p);
-    if (r < 0) {
+    if (r < 0)
         p->ops = NULL;
-    } else {
-        p->next = all;
-        if (all)
-            all->prev = p;
-        all = p;
-    }
+    else if (ops->in_child)
+        process_add_hook(&p->hook);
     process_unlock();
     return r;
 }
@@ -69,12 +71,7 @@ void poller_close(struct poller *p)
     if (!p->ops)
         return;
     process_lock();
-    if (p->prev)
-        p->prev->next = p->next;
-    else
-        all = p->next;
-    if (p->next)
-        p->next->prev = p->prev;
+    process_remove_hook(&p->hook);
     p->ops->close(p);
     p->ops = NULL;
     process_unlock();
@@ -92,16 +89,6 @@ void poller_wake(struct poller *p)
 {
     if (p->ops && p->ops->wake && p->forks == process_forks())
         p->ops->wake(p);
-}
-
-void poller_in_child(void)
-{
-    for (struct poller *p = all; p; p = p->next)
-        if (p->ops->in_child)
-            p->ops->in_child(p);
-    for (int i = 0; os_backends[i]; i++)
-        if (os_backends[i]->in_child)
-            os_backends[i]->in_child(NULL);
 }
 
 int poller_sleep_on(struct poller *p, int fd, int events, int64_t deadline)

@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "fdwait.h"
+#include "process.h"
 
 /* How often a sleep is cut to see whether its descriptors are still the same files, and how long it may last
  * where nobody could wake it. */
@@ -21,7 +22,7 @@ struct poller {
     int fd;                       /* of the epoll or kqueue; -1: none */
     unsigned forks;               /* process_forks() when it was opened */
     void *state;                  /* of the implementation */
-    struct poller *next, *prev;   /* every open poller, for poller_in_child */
+    struct fork_hook hook;
 };
 
 struct ready {
@@ -63,8 +64,7 @@ struct poller_ops {
 
     void (*close)(struct poller *p);
 
-    /* In a forked child: let go of what it shares with its parent. `p` is NULL in a last call that concerns
-     * what the implementation holds for the whole process. */
+    /* In a forked child: let go of what it shares with its parent. NULL: nothing. */
     void (*in_child)(struct poller *p);
 };
 
@@ -81,9 +81,6 @@ const struct poller_ops *poller_fallback(int error);
 
 /* Wake it, unless it belongs to the parent of this process. */
 void poller_wake(struct poller *p);
-
-/* Called in a forked child, under the process lock. */
-void poller_in_child(void);
 
 /* sleep_on for pollers whose wait() keeps nothing between calls. */
 int poller_sleep_on(struct poller *p, int fd, int events, int64_t deadline);

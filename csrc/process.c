@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "poller.h"
 
 static atomic_uint forks;
 static atomic_uintptr_t main_thread;
 static pthread_mutex_t lock; /* recursive */
 static pthread_cond_t changed;
+static struct fork_hook *hooks; /* under the lock */
 
 static void make_lock(void)
 {
@@ -29,7 +29,8 @@ static void make_lock(void)
 static void in_child(void)
 {
     atomic_fetch_add(&forks, 1);
-    poller_in_child();
+    for (struct fork_hook *hook = hooks; hook; hook = hook->next)
+        hook->in_child(hook);
     make_lock();
 }
 
@@ -37,6 +38,59 @@ __attribute__((constructor)) static void set_up(void)
 {
     make_lock();
     pthread_atfork(process_lock, process_unlock, in_child);
+}
+
+void process_add_hook(struct fork_hook *hook)
+{
+    process_lock();
+    hook->prev = NULL;
+    hook->next = hooks;
+    if (hooks)
+        hooks->prev = hook;
+    hooks = hook;
+    process_unlock();
+}
+
+void process_remove_hook(struct fork_hook *hook)
+{
+    process_lock();
+    if (hook->prev)
+        hook->prev->next = hook->next;
+    else if (hooks == hook)
+        hooks = hook->next;
+    if (hook->next)
+        hook->next->prev = hook->prev;
+    hook->next = hook->prev = NULL;
+    process_unlock();
+}
+
+static int sigpipe_is_pending(void)
+{
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGPIPE);
+}
+
+/* A signal that is held is kept as pending, even one that is ignored; it is taken back afterwards. */
+void process_hold_sigpipe(struct sigpipe *held)
+{
+    sigset_t sigpipe;
+    sigemptyset(&sigpipe);
+    sigaddset(&sigpipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &sigpipe, &held->mask);
+    held->was_pending = sigpipe_is_pending();
+}
+
+void process_release_sigpipe(const struct sigpipe *held)
+{
+    if (!held->was_pending && sigpipe_is_pending()) {
+        sigset_t sigpipe;
+        int taken;
+        sigemptyset(&sigpipe);
+        sigaddset(&sigpipe, SIGPIPE);
+        sigwait(&sigpipe, &taken);
+    }
+    pthread_sigmask(SIG_SETMASK, &held->mask, NULL);
 }
 
 unsigned process_forks(void)

@@ -2,6 +2,7 @@
 #ifndef FDW_PROCESS_H
 #define FDW_PROCESS_H
 
+#include <signal.h>
 #include <stdint.h>
 
 #include "clock.h"
@@ -16,6 +17,23 @@ void process_lock(void);
 void process_unlock(void);
 void process_wait(void);
 void process_wake_all(void);
+
+/* What has to be done in a forked child, under the lock: letting go of what is shared with the parent. Both take the
+ * lock. A hook that was never added, or was removed, may be removed. */
+struct fork_hook {
+    void (*in_child)(struct fork_hook *hook);
+    struct fork_hook *next, *prev;
+};
+void process_add_hook(struct fork_hook *hook);
+void process_remove_hook(struct fork_hook *hook);
+
+/* Between the two, a write of this thread to a pipe without readers does not raise SIGPIPE, whatever its disposition. */
+struct sigpipe {
+    sigset_t mask;
+    int was_pending;
+};
+void process_hold_sigpipe(struct sigpipe *held);
+void process_release_sigpipe(const struct sigpipe *held);
 
 #define SLEEP_SLICE (200 * NS_PER_MS)
 #define FLOOD_SLICE (100 * NS_PER_MS)

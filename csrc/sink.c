@@ -15,11 +15,12 @@
 
 #define SMALL ((size_t)64 << 10)
 #define LARGE ((size_t)2 << 20)
+#define CUT_AT_MOST 3 /* bytes of an unfinished UTF-8 sequence */
 
 struct chunk {
     struct chunk *next;
     char *bytes;
-    size_t size, used;
+    size_t size, used, from; /* what was passed on lies before `from` */
 };
 
 void sink_init(struct sink *s, int64_t head, int64_t tail)
@@ -103,15 +104,21 @@ void sink_commit(struct sink *s, size_t n)
 
 /* ---- what is kept ---- */
 
+int64_t sink_waiting(const struct sink *s)
+{
+    return s->head - s->passed;
+}
+
 /* The last n bytes of the head, oldest first. */
 static void peek_head(const struct sink *s, unsigned char *to, int64_t n)
 {
-    int64_t skip = s->head - n;
+    int64_t skip = sink_waiting(s) - n;
     for (const struct chunk *c = s->first; c; c = c->next) {
-        size_t from = (size_t)min64(skip, (int64_t)c->used);
+        size_t skipped = (size_t)min64(skip, (int64_t)(c->used - c->from));
+        size_t from = c->from + skipped;
         memcpy(to, c->bytes + from, c->used - from);
         to += c->used - from;
-        skip -= (int64_t)from;
+        skip -= (int64_t)skipped;
     }
 }
 
@@ -128,8 +135,8 @@ static int sequence_length(unsigned char lead)
 /* Bytes at the end of the head that begin a sequence which the gap cuts off. */
 static int cut_off(const struct sink *s)
 {
-    unsigned char end[3];
-    int n = (int)min64(3, s->head);
+    unsigned char end[CUT_AT_MOST];
+    int n = (int)min64(CUT_AT_MOST, sink_waiting(s));
     peek_head(s, end, n);
     for (int back = 1; back <= n; back++) {
         unsigned char byte = end[n - back];
@@ -175,19 +182,48 @@ int64_t sink_tail(const struct sink *s)
     return has_gap(s) ? raw_tail(s) - orphaned(s) : s->behind;
 }
 
+static void drop_first(struct sink *s)
+{
+    struct chunk *c = s->first;
+    s->first = c->next;
+    if (!s->first)
+        s->last = NULL;
+    free_bytes(c->bytes, c->size);
+    free(c);
+}
+
+size_t sink_front(const struct sink *s, const char **bytes)
+{
+    int64_t end = s->head_limit == INT64_MAX ? s->head : min64(s->head, s->head_limit - CUT_AT_MOST);
+    if (end <= s->passed)
+        return 0;
+    *bytes = s->first->bytes + s->first->from;
+    return (size_t)min64(end - s->passed, (int64_t)(s->first->used - s->first->from));
+}
+
+void sink_pass(struct sink *s, size_t n)
+{
+    struct chunk *c = s->first;
+    s->passed += (int64_t)n;
+    c->from += n;
+    if (c->from < c->used)
+        return;
+    if (c == s->last)
+        c->from = c->used = 0; /* to be filled again */
+    else
+        drop_first(s);
+}
+
 static void take_head(struct sink *s, char *to, int64_t n)
 {
     while (s->first) {
         struct chunk *c = s->first;
-        size_t part = (size_t)min64(n, (int64_t)c->used);
-        memcpy(to, c->bytes, part);
+        size_t part = (size_t)min64(n, (int64_t)(c->used - c->from));
+        memcpy(to, c->bytes + c->from, part);
         to += part;
         n -= (int64_t)part;
-        s->first = c->next;
-        free_bytes(c->bytes, c->size);
-        free(c);
+        drop_first(s);
     }
-    s->last = NULL;
 }
 
 static void take_tail(const struct sink *s, char *to, int64_t n)
@@ -203,7 +239,7 @@ static void take_tail(const struct sink *s, char *to, int64_t n)
 
 void sink_take(struct sink *s, char *to, const char *gap, size_t gap_size)
 {
-    int64_t head = sink_head(s), tail = sink_tail(s);
+    int64_t head = sink_head(s) - s->passed, tail = sink_tail(s);
     if (head + tail == 0 && !s->first && !s->ring)
         return;
     os_prefer_large_pages(to, (size_t)(head + tail) + gap_size);
@@ -219,5 +255,5 @@ void sink_free(struct sink *s)
     take_head(s, nowhere, 0);
     free(s->ring);
     s->ring = NULL;
-    s->head = s->behind = 0;
+    s->head = s->behind = s->passed = 0;
 }

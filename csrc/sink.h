@@ -12,8 +12,9 @@ struct sink {
     int64_t head_limit, tail_limit; /* head_limit INT64_MAX: everything */
     int64_t total;
 
-    struct chunk *first, *last; /* the head */
+    struct chunk *first, *last; /* the head, less what was passed on */
     int64_t head;
+    int64_t passed;
 
     char *ring; /* the latest bytes behind the head; made when the head is full */
     size_t ring_size, ring_at;
@@ -33,7 +34,15 @@ void sink_commit(struct sink *s, size_t n);
 int64_t sink_head(const struct sink *s);
 int64_t sink_tail(const struct sink *s);
 
-/* Copy out head, gap and tail, giving memory back on the way. Once: nothing is left then. */
+/* Bytes of the head that were not passed on, and the oldest of them as far as they lie together (0: none). Of a head
+ * that ends, the last 3 stay: they may begin a sequence that the gap cuts off. */
+int64_t sink_waiting(const struct sink *s);
+size_t sink_front(const struct sink *s, const char **bytes);
+
+/* `n` bytes of that front have been passed on. They count as kept. */
+void sink_pass(struct sink *s, size_t n);
+
+/* Copy out head (without what was passed on), gap and tail, giving memory back on the way. Once: nothing is left then. */
 void sink_take(struct sink *s, char *to, const char *gap, size_t gap_size);
 void sink_free(struct sink *s);
 

@@ -2,9 +2,9 @@
  * Reading until there is nothing, and telling nothing-yet from the end.
  *
  * Only a read of zero bytes is an end, or EIO from a terminal that is hung up. And a zero read is none if it is that
- * of a FIFO which no writer has opened yet: it has no POLLHUP. Sockets that keep packets apart are refused, since an
- * empty packet is a zero read, and a packet larger than the room loses its rest. (A pipe that does so, O_DIRECT,
- * cannot be told from its reading end.)
+ * of a FIFO which no writer has opened yet: it has no POLLHUP. Sockets that keep packets apart are refused (in
+ * channel.c), since an empty packet is a zero read, and a packet larger than the room loses its rest. (A pipe that
+ * does so, O_DIRECT, cannot be told from its reading end.)
  */
 #include "source.h"
 
@@ -13,7 +13,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,27 +21,20 @@
 #define PIPE_SIZE ((int64_t)64 << 10) /* pipe(7): the capacity since Linux 2.6.11 */
 #define LARGE_PIPE ((size_t)256 << 10)
 #define FULL_READS_TO_ENLARGE 8
+#define PASSED_AHEAD ((int64_t)1 << 20) /* bytes that may wait to be passed on */
 #define ENLARGED_AT_ONCE 8 /* pipe memory is limited for each user: pipe(7), pipe-user-pages-soft */
 
 static atomic_int enlarged;
 
-static int has_packets(int fd, mode_t mode)
-{
-    int type = SOCK_STREAM;
-    socklen_t size = sizeof type;
-    return S_ISSOCK(mode) && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type != SOCK_STREAM;
-}
-
 int source_open(fdw_source *s, int fd, int64_t head, int64_t tail, int64_t limit)
 {
     struct stat st;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (has_packets(fd, st.st_mode))
-        return -EPROTOTYPE;
-    *s = (fdw_source){.fd = fd, .maybe_ready = 1, .limit = limit < 0 ? INT64_MAX : limit};
+    *s = (fdw_source){.limit = limit < 0 ? INT64_MAX : limit};
+    int r = channel_open(&s->channel, fd, FDW_READ, &st);
+    if (r < 0)
+        return r;
+    fd = s->channel.fd;
     sink_init(&s->sink, head, tail);
-    s->mode = os_read_mode(st.st_mode);
     s->is_file = S_ISREG(st.st_mode);
     s->is_fifo = S_ISFIFO(st.st_mode);
     s->is_terminal = S_ISCHR(st.st_mode) && isatty(fd);
@@ -56,6 +48,7 @@ void source_close(fdw_source *s)
 {
     if (s->holds_a_place)
         atomic_fetch_sub(&enlarged, 1);
+    channel_close(&s->channel);
     sink_free(&s->sink);
 }
 
@@ -77,6 +70,12 @@ void source_fail(fdw_source *s, int error)
 int64_t source_worth(const fdw_source *s)
 {
     return (int64_t)s->capacity > PIPE_SIZE ? (int64_t)s->capacity : PIPE_SIZE;
+}
+
+int64_t source_room(const fdw_source *s)
+{
+    return s->is_passed_on && s->sink.head < s->sink.head_limit ? PASSED_AHEAD - sink_waiting(&s->sink)
+                                                                : INT64_MAX;
 }
 
 static int bytes_readable(int fd)
@@ -104,21 +103,21 @@ static int is_at_end(int fd)
 
 int source_is_at_end(const fdw_source *s)
 {
-    return is_at_end(s->fd) > 0;
+    return is_at_end(s->channel.fd) > 0;
 }
 
 /* A read that gave no bytes: 0 at the end, else -EAGAIN or the error that it is. */
 static ssize_t end_or_error(const fdw_source *s, ssize_t got)
 {
     if (got == -EIO && s->is_terminal) {
-        int r = is_at_end(s->fd);
+        int r = is_at_end(s->channel.fd);
         return r < 0 ? -EAGAIN : r ? 0 : got;
     }
     if (got == 0 && s->is_fifo) { /* POLLHUP from when its first writer has come and gone: fifo(7) */
         short revents;
-        int r = is_hung_up(s->fd, &revents);
+        int r = is_hung_up(s->channel.fd, &revents);
         if (r < 0)
-            r = look_fd(s->fd, FDW_READ) == FDW_READY;
+            r = look_fd(s->channel.fd, FDW_READ) == FDW_READY;
         return r ? 0 : -EAGAIN;
     }
     return got;
@@ -130,7 +129,7 @@ static void consider_enlarging(fdw_source *s, size_t got)
     if (s->full_reads < FULL_READS_TO_ENLARGE || s->capacity >= LARGE_PIPE || s->holds_a_place)
         return;
     s->full_reads = 0;
-    if (atomic_fetch_add(&enlarged, 1) < ENLARGED_AT_ONCE && os_pipe_enlarge(s->fd, LARGE_PIPE)) {
+    if (atomic_fetch_add(&enlarged, 1) < ENLARGED_AT_ONCE && os_pipe_enlarge(s->channel.fd, LARGE_PIPE)) {
         s->holds_a_place = 1;
         s->capacity = LARGE_PIPE;
     } else {
@@ -142,8 +141,8 @@ static void consider_enlarging(fdw_source *s, size_t got)
 static ssize_t read_some(fdw_source *s, int64_t most, size_t *asked)
 {
     struct iovec room[2];
-    if (s->mode == OS_READ_ONCE) {
-        int r = look_fd(s->fd, FDW_READ);
+    if (s->channel.mode == OS_ONCE) {
+        int r = look_fd(s->channel.fd, FDW_READ);
         if (r <= 0)
             return r == 0 || r == -EINTR ? -EAGAIN : r;
     }
@@ -151,7 +150,7 @@ static ssize_t read_some(fdw_source *s, int64_t most, size_t *asked)
     if (n < 0)
         return n;
     *asked = room[0].iov_len + (n > 1 ? room[1].iov_len : 0);
-    ssize_t got = os_read(s->fd, room, n, &s->mode);
+    ssize_t got = os_read(s->channel.fd, room, n, &s->channel.mode);
     if (got <= 0)
         return end_or_error(s, got);
     sink_commit(&s->sink, (size_t)got);
@@ -161,7 +160,7 @@ static ssize_t read_some(fdw_source *s, int64_t most, size_t *asked)
 /* What a read that gave no bytes means. */
 static void take_failure(fdw_source *s, ssize_t got)
 {
-    s->maybe_ready = 0;
+    s->channel.maybe_ready = 0;
     if (got == -EAGAIN)
         s->empty = 1;
     else if (got == 0)
@@ -176,10 +175,10 @@ int64_t source_turn(fdw_source *s, int64_t budget, int thorough)
     s->empty = 0;
     while (s->sink.total - before < budget) {
         size_t asked = 0;
-        enum os_read_mode mode = s->mode;
+        enum os_io_mode mode = s->channel.mode;
         int64_t left = budget - (s->sink.total - before);
         ssize_t got = read_some(s, min64(left, s->limit - s->sink.total), &asked);
-        if (got == -EINTR || (got == -EAGAIN && s->mode != mode))
+        if (got == -EINTR || (got == -EAGAIN && s->channel.mode != mode))
             continue;
         if (got <= 0) {
             take_failure(s, got);
@@ -191,8 +190,8 @@ int64_t source_turn(fdw_source *s, int64_t budget, int thorough)
             break;
         }
         /* A short read emptied it, most likely. The poller will say if not. */
-        if (s->watched && !thorough && (size_t)got < asked) {
-            s->maybe_ready = 0;
+        if (s->channel.watched && !thorough && (size_t)got < asked) {
+            s->channel.maybe_ready = 0;
             break;
         }
     }
@@ -231,7 +230,7 @@ static int64_t bytes_left(const fdw_source *s)
         return 0;
     if (s->result.error == EBADF)
         return -1;
-    return s->is_file ? file_left(s->fd) : bytes_readable(s->fd); /* FIONREAD is an int */
+    return s->is_file ? file_left(s->channel.fd) : bytes_readable(s->channel.fd); /* FIONREAD is an int */
 }
 
 const fdw_result *fdw_source_result(fdw_source *s)
@@ -239,6 +238,7 @@ const fdw_result *fdw_source_result(fdw_source *s)
     s->result.total = s->sink.total;
     s->result.head = sink_head(&s->sink);
     s->result.tail = sink_tail(&s->sink);
+    s->result.passed = s->sink.passed;
     s->result.elided = s->result.total - s->result.head - s->result.tail;
     s->result.left = bytes_left(s);
     return &s->result;

@@ -4,21 +4,19 @@
 
 #include <stdint.h>
 
+#include "channel.h"
 #include "fdwait.h"
-#include "os.h"
 #include "sink.h"
 
 struct fdw_source {
     struct fdw_source *next;
-    int fd;
+    struct channel channel;
     int64_t limit; /* bytes to take at most; INT64_MAX: none */
     struct sink sink;
     fdw_result result;
 
-    enum os_read_mode mode;
+    int is_passed_on; /* a feed takes what comes in */
     int is_file, is_fifo, is_terminal;
-    int watched;       /* registered with the poller; else it is always ready */
-    int maybe_ready;   /* worth a read */
     int empty;         /* the last read found nothing */
     size_t capacity;   /* of a pipe; 0: not known */
     int full_reads;    /* reads in a row that emptied a full pipe */
@@ -38,6 +36,9 @@ int64_t source_worth(const fdw_source *s);
 
 /* The other side is gone and nothing is left to read. */
 int source_is_at_end(const fdw_source *s);
+
+/* How much more may be taken in before what is passed on has gone out; 0: the source is paused. */
+int64_t source_room(const fdw_source *s);
 
 int source_is_open(const fdw_source *s);
 void source_end(fdw_source *s, int end);

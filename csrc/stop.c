@@ -67,4 +67,5 @@ void stop_detach(struct stoppable *call)
     if (call->next)
         call->next->prev = call->prev;
     process_unlock();
+    call->stop = NULL;
 }

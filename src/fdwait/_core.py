@@ -63,13 +63,14 @@ def deadline_after(timeout: float | None) -> int:
     return deadline
 
 
-def failure(error: int, doing: str, fd: int) -> Exception:
-    """The exception for -errno *error* of the C layer."""
+def failure(error: int, doing: str, fd: int | None) -> Exception:
+    """The exception for -errno *error* of the C layer; *fd* is None, or negative, where no number says more."""
+    what = doing if fd is None or fd < 0 else f"{doing} descriptor {fd}"
     if error == -errno.ENOMEM:
-        return MemoryError(f"out of memory while {doing} descriptor {fd}")
-    text = f"{os.strerror(-error)} while {doing} descriptor {fd}"
+        return MemoryError(f"out of memory while {what}")
+    text = f"{os.strerror(-error)} while {what}"
     if error == -errno.EBADF:
-        text += ": it is closed, or its number belongs to another file now"
+        text += ": it is closed, not open in this direction, or its number belongs to another file now"
     elif error == -errno.EPROTOTYPE:
         text += ": it keeps packets apart and is no stream; receive them one by one"
     return OSError(-error, text)

@@ -57,6 +57,12 @@ def join(head: bytes, tail: bytes, elided: int) -> bytes:
     return _escape(head) + make_marker(elided).encode() + _escape(tail)
 
 
+def join_text(head: str, tail: str, elided: int) -> str:
+    """The same for text."""
+    before, after = (part.encode(errors="surrogatepass") for part in (head, tail))
+    return join(before, after, elided).decode(errors="surrogatepass")
+
+
 def _escape(part: bytes) -> bytes:
     """One backslash more in every opening, so that it can be undone and is no opening any more."""
     return _OPENING.sub(lambda m: m[0].replace(m[1] + b"FDWAIT", m[1] + b"\\FDWAIT"), part)
