@@ -92,7 +92,8 @@ int channel_watch(struct channel *c, struct poller *p, int wanted)
     return c->always_ready ? 0 : r;
 }
 
+/* Nobody else closes what is our own. */
 int channel_is_same_file(struct channel *c, struct poller *p)
 {
-    return !c->watched || p->ops->check(p, c->fd, c->events, c) == 0;
+    return c->own || !c->watched || p->ops->check(p, c->fd, c->events, c) == 0;
 }

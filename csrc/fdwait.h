@@ -203,7 +203,7 @@ int fdw_pump_signal(fdw_pump *pump, int signal, int group);
 int fdw_pump_run(fdw_pump *pump, int64_t deadline);
 
 /* After FDW_DEADLINE or FDW_STOPPED, when the child is being killed: the next fdw_pump_run takes what it has still
- * written, feeds it nothing, and does not linger. */
+ * written, feeds it nothing, passes nothing on and does not linger. */
 void fdw_pump_finish(fdw_pump *pump);
 
 /* The state of a source; it belongs to the source and is brought up to date by this call. */

@@ -581,6 +581,11 @@ void fdw_pump_finish(fdw_pump *pump)
     atomic_store(&pump->call.stopped, 0);
     pump->linger = pump->linger_cap = 0;
     end_own_feeds(pump);
+    for (fdw_feed *f = pump->feeds; f; f = f->next) {
+        f->is_over = 1;
+        if (f->from)
+            f->from->is_passed_on = 0; /* its rest is kept instead */
+    }
     for (fdw_source *s = pump->sources; s; s = s->next)
         if (s->result.end == FDW_END_TIMEOUT || s->result.end == FDW_END_STOPPED)
             source_end(s, 0);

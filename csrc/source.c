@@ -36,9 +36,9 @@ int source_open(fdw_source *s, int fd, int64_t head, int64_t tail, int64_t limit
     fd = s->channel.fd;
     sink_init(&s->sink, head, tail);
     s->is_file = S_ISREG(st.st_mode);
-    s->is_fifo = S_ISFIFO(st.st_mode);
+    s->is_fifo = S_ISFIFO(st.st_mode) && !s->channel.own;
     s->is_terminal = S_ISCHR(st.st_mode) && isatty(fd);
-    s->capacity = s->is_fifo ? os_pipe_capacity(fd) : 0;
+    s->capacity = S_ISFIFO(st.st_mode) ? os_pipe_capacity(fd) : 0;
     if (s->limit == 0)
         source_end(s, FDW_END_LIMIT);
     return 0;

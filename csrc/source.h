@@ -16,7 +16,8 @@ struct fdw_source {
     fdw_result result;
 
     int is_passed_on; /* a feed takes what comes in */
-    int is_file, is_fifo, is_terminal;
+    int is_file, is_terminal;
+    int is_fifo;       /* which may have had no writer yet */
     int empty;         /* the last read found nothing */
     size_t capacity;   /* of a pipe; 0: not known */
     int full_reads;    /* reads in a row that emptied a full pipe */

@@ -10,10 +10,15 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOOL_CALL = """\
+seq 1 100000: EOF, status 0, 588835 bytes left out
+echo working; sleep 60: TIMEOUT, status -9, 0 bytes left out
+"""
 EXAMPLES = {  # exit status, output, errors
     "collect.py": (3, "hello\n", "[6 bytes, <Drained EXITED: 6 bytes>]\n"),
     "many_children.py": (0, "20 lines, the highest: got 19\n", ""),
     "stop_from_thread.py": (0, "End.STOPPED with both ends kept: True all accounted for: True\n", ""),
+    "tool_call.py": (0, TOOL_CALL, ""),
 }
 
 # A block of Python with the block of its output right after it.

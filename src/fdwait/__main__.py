@@ -4,9 +4,9 @@ import argparse
 import sys
 from importlib.metadata import version
 
-from . import _demo
+from . import _demo, _run_command
 
-COMMANDS = (_demo,)  # each module: NAME, HELP, and main(arguments) -> exit status
+COMMANDS = (_run_command, _demo)  # each module: NAME, HELP, add_arguments(parser), main(arguments) -> exit status
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -18,6 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in COMMANDS:
         command = commands.add_parser(module.NAME, help=module.HELP, description=module.HELP)
+        module.add_arguments(command)
         command.set_defaults(main=module.main)
     options = parser.parse_args(argv)
     return int(options.main(options))

@@ -25,7 +25,9 @@ class BufferedStream:
         if hasattr(source, "peek") and _reads_its_descriptor(getattr(source, "raw", None)):
             return cls(source)
         if isinstance(source, io.IOBase) and not isinstance(source, io.RawIOBase):
-            raise TypeError(f"{source!r:.100} does not hand out what its descriptor gives, or its buffer cannot be emptied")
+            raise TypeError(
+                f"{source!r:.100} does not hand out what its descriptor gives, or its buffer cannot be emptied"
+            )
         return None
 
     def __init__(self, stream: Any) -> None:

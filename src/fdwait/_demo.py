@@ -112,6 +112,10 @@ def summary(lost: Outcome, kept: Outcome) -> str:
     )
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It has none."""
+
+
 def main(_options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         before = with_select()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fdwait._buffered import BufferedStream
 from fdwait._core import FOREVER, deadline_after, descriptor_of
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from fdwait._core import FileDescriptorLike
     from fdwait._retention import Window
     from fdwait._stop import Stop
+
+LINGER: Final = 0.3
+LINGER_CAP: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -68,8 +71,8 @@ def drain(
     process: Process | int | None = None,
     timeout: float | None = None,
     limit: int | None = None,
-    linger: float = 0.3,
-    linger_cap: float = 5.0,
+    linger: float = LINGER,
+    linger_cap: float = LINGER_CAP,
     keep: Window | None = None,
     stop: Stop | None = None,
 ) -> Drained:
