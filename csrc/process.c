@@ -29,9 +29,9 @@ static void make_lock(void)
 static void in_child(void)
 {
     atomic_fetch_add(&forks, 1);
+    make_lock();
     for (struct fork_hook *hook = hooks; hook; hook = hook->next)
         hook->in_child(hook);
-    make_lock();
 }
 
 __attribute__((constructor)) static void set_up(void)

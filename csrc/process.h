@@ -18,8 +18,8 @@ void process_unlock(void);
 void process_wait(void);
 void process_wake_all(void);
 
-/* What has to be done in a forked child, under the lock: letting go of what is shared with the parent. Both take the
- * lock. A hook that was never added, or was removed, may be removed. */
+/* What has to be done in a forked child, where no other thread is: letting go of what is shared with the parent. Both
+ * take the lock. A hook that was never added, or was removed, may be removed. */
 struct fork_hook {
     void (*in_child)(struct fork_hook *hook);
     struct fork_hook *next, *prev;

@@ -217,6 +217,14 @@ class Command:
 
     def _start(self) -> None:
         self._pump.open()
+        with starting():
+            ends = self._open_pipes()
+            self._process = subprocess.Popen(self._args, **self._popen_kwargs | self._text | ends)
+            self._pump.started()
+        self._watch()
+
+    def _open_pipes(self) -> dict[str, Any]:
+        """What the child gets as its standard streams."""
         ends: dict[str, Any] = {"stdin": self._popen_kwargs.get("stdin"), **self._wanted}
         if self._input is not None:
             self._feed = self._pump.feed(NEW_PIPE, self._input)
@@ -228,10 +236,7 @@ class Command:
         self._set_pipe_size()
         for name, fd in self._pass_on.items():
             self._passed[name] = self._pump.pass_on(self._sources[name], fd)
-        with starting():
-            self._process = subprocess.Popen(self._args, **self._popen_kwargs | self._text | ends)
-            self._pump.started()
-        self._watch()
+        return ends
 
     def _set_pipe_size(self) -> None:
         size = self._popen_kwargs.get("pipesize", -1)

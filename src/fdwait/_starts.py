@@ -22,21 +22,26 @@ PATIENCE: Final = 2.0  # seconds; starts and forks take milliseconds
 
 
 class Starts:
-    """Any number of starts, or any number of forks."""
+    """Any number of starts, or any number of forks. Each kind lets those of the other go that came before."""
 
     def __init__(self) -> None:
-        self._renew()
-
-    def _renew(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._starting = 0
-        self._forking = 0
+        self._changed = threading.Condition()
         self._thread = threading.local()  # a fork in a start of the same thread is that start's own (preexec_fn)
+        self._starting = 0
+        self._starts_waiting = 0
+        self._starts_admitted = 0  # of those that wait: they go before the next fork
+        self._forking = 0
+        self._forks_waiting = 0
 
     @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
+    def start(self) -> Iterator[None]:
         with self._changed:
-            self._changed.wait_for(lambda: not self._forking, PATIENCE)
+            self._starts_waiting += 1
+            try:
+                self._changed.wait_for(self._start_may_go, PATIENCE)
+            finally:
+                self._starts_waiting -= 1
+                self._starts_admitted = max(0, self._starts_admitted - 1)
             self._starting += 1
         self._thread.starts = True
         try:
@@ -51,23 +56,40 @@ class Starts:
         if getattr(self._thread, "starts", False):
             return
         with self._changed:
-            self._forking += 1  # from here on no start begins, so that a fork is not kept waiting by many of them
-            self._changed.wait_for(lambda: not self._starting, PATIENCE)
+            self._forks_waiting += 1
+            try:
+                self._changed.wait_for(lambda: not self._starting and not self._starts_admitted, PATIENCE)
+            finally:
+                self._forks_waiting -= 1
+            self._forking += 1
 
     def after_fork(self) -> None:
         if getattr(self._thread, "starts", False):
             return
         with self._changed:
             self._forking -= 1
+            self._starts_admitted = self._starts_waiting
             self._changed.notify_all()
 
-    def after_fork_in_child(self) -> None:
-        self._renew()
+    def _start_may_go(self) -> bool:
+        return not self._forking and bool(not self._forks_waiting or self._starts_admitted)
 
 
-starting = Starts()
+_starts = Starts()
+
+
+def starting() -> contextlib.AbstractContextManager[None]:
+    """Hold this while a process is started: no fork of Python's comes in between."""
+    return _starts.start()
+
+
+def _start_afresh() -> None:
+    global _starts  # noqa: PLW0603 -- in a forked child nobody else starts or forks, and the old lock may be held
+    _starts = Starts()
+
+
 os.register_at_fork(
-    before=starting.before_fork,
-    after_in_parent=starting.after_fork,
-    after_in_child=starting.after_fork_in_child,
+    before=lambda: _starts.before_fork(),  # noqa: PLW0108 -- looked up when it is called
+    after_in_parent=lambda: _starts.after_fork(),  # noqa: PLW0108
+    after_in_child=_start_afresh,
 )
