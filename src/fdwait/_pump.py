@@ -189,7 +189,11 @@ class Source:
     def collect(self) -> Collected:
         """What was kept. It can be asked for again, should an exception come between."""
         if self._memory is None:
-            self._memory = _Memory(lib.fdw_source_result(self.native))
+            result = lib.fdw_source_result(self.native)
+            if result.total == 0:
+                end = End(result.end) if result.end else None
+                return Collected(b"", 0, 0, 0, 0, _known(result.left), end, escapes=False)
+            self._memory = _Memory(result)
         return self._memory.take(self.native)
 
     def uncollected(self) -> Collected:
@@ -198,7 +202,7 @@ class Source:
         return Collected(b"", 0, 0, state.total, state.total, _known(state.left), None, escapes=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Collected:
     """What a source has kept: ``raw`` holds ``head`` bytes, the marker where something was left out, ``tail`` bytes."""
 

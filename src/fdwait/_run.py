@@ -291,12 +291,17 @@ class Command:
             if not self._is_watched:
                 with contextlib.suppress(OSError):  # EBUSY: the interrupt came just behind it
                     self._watch()
-            if interrupted and self._pump.run(deadline_after(INTERRUPT_GRACE)) == READY:
-                self._reap()
-            else:
+            if interrupted:
+                self._wait_a_moment()
+            if not self._is_over:
                 self._kill()
         self._outcome = STOPPED if interrupted else READY
         exc.completed = self._completed(raw=True)  # type: ignore[attr-defined]
+
+    def _wait_a_moment(self) -> None:
+        with contextlib.suppress(KeyboardInterrupt):  # whoever presses it twice does not want to wait
+            if self._pump.run(deadline_after(INTERRUPT_GRACE)) == READY:
+                self._reap()
 
     # ---- result ----
 

@@ -10,13 +10,9 @@ command, and then going on after a while is better than not at all.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 PATIENCE: Final = 2.0  # seconds; starts and forks take milliseconds
 
@@ -26,15 +22,14 @@ class Starts:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._thread = threading.local()  # a fork in a start of the same thread is that start's own (preexec_fn)
-        self._starting = 0
+        self._starting: set[int] = set()  # threads
         self._starts_waiting = 0
         self._starts_admitted = 0  # of those that wait: they go before the next fork
         self._forking = 0
         self._forks_waiting = 0
 
-    @contextlib.contextmanager
-    def start(self) -> Iterator[None]:
+    def __enter__(self) -> None:
+        """A start begins."""
         with self._changed:
             self._starts_waiting += 1
             try:
@@ -42,18 +37,17 @@ class Starts:
             finally:
                 self._starts_waiting -= 1
                 self._starts_admitted = max(0, self._starts_admitted - 1)
-            self._starting += 1
-        self._thread.starts = True
-        try:
-            yield
-        finally:
-            self._thread.starts = False
-            with self._changed:
-                self._starting -= 1
-                self._changed.notify_all()
+            self._starting.add(threading.get_ident())
+
+    def __exit__(self, *_: object) -> None:
+        if self is not _starts:  # in a child that was forked in the start: the lock may be held for ever
+            return
+        with self._changed:
+            self._starting.discard(threading.get_ident())
+            self._changed.notify_all()
 
     def before_fork(self) -> None:
-        if getattr(self._thread, "starts", False):
+        if threading.get_ident() in self._starting:  # that fork is part of the start: preexec_fn
             return
         with self._changed:
             self._forks_waiting += 1
@@ -64,7 +58,7 @@ class Starts:
             self._forking += 1
 
     def after_fork(self) -> None:
-        if getattr(self._thread, "starts", False):
+        if threading.get_ident() in self._starting:
             return
         with self._changed:
             self._forking -= 1
@@ -78,9 +72,9 @@ class Starts:
 _starts = Starts()
 
 
-def starting() -> contextlib.AbstractContextManager[None]:
-    """Hold this while a process is started: no fork of Python's comes in between."""
-    return _starts.start()
+def starting() -> Starts:
+    """Enter this to start a process: no fork of Python's comes in between."""
+    return _starts
 
 
 def _start_afresh() -> None:
