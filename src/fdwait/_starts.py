@@ -53,9 +53,9 @@ class Starts:
             self._forks_waiting += 1
             try:
                 self._changed.wait_for(lambda: not self._starting and not self._starts_admitted, PATIENCE)
-            finally:
+            finally:  # also after an interrupt: the interpreter reports it and forks all the same
                 self._forks_waiting -= 1
-            self._forking += 1
+                self._forking += 1
 
     def after_fork(self) -> None:
         if threading.get_ident() in self._starting:
