@@ -16,21 +16,8 @@ CSRC = Path(__file__).parent / "csrc"
 LINUX = sys.platform == "linux"
 WITH_KQUEUE = not LINUX or os.environ.get("FDWAIT_WITH_KQUEUE") == "1"
 
-NAMES = [
-    "channel",
-    "child",
-    "clock",
-    "feed",
-    "poll",
-    "poller",
-    "process",
-    "pump",
-    "select",
-    "sink",
-    "source",
-    "stop",
-    "waiter",
-]
+NAMES = ["channel", "child", "clock", "feed", "job", "poll", "poller", "process", "pump"]
+NAMES += ["select", "sink", "source", "stop", "waiter"]
 NAMES += ["os_linux"] if LINUX else ["os_bsd"]
 NAMES += ["kqueue"] if WITH_KQUEUE else ["epoll"]
 
