@@ -13,7 +13,7 @@ import timeit
 from collections.abc import Callable, Iterable, Sequence
 
 import fdwait
-from bench import calls, drains, memory
+from bench import calls, drains, memory, runs
 from bench.measure import Rounds, interleave, raise_descriptor_limit, speed, spinning
 
 DESCRIPTORS = 12_000  # two for each of 5000 pipes
@@ -21,6 +21,7 @@ DESCRIPTORS = 12_000  # two for each of 5000 pipes
 # How long one measurement takes at least, in seconds. Beside a spinning thread a system call made from Python costs
 # up to 5 ms, or next to nothing when no other core is there to take the GIL up: it takes many to see both.
 LEAST = {"alone": 0.005, "beside a spinner": 0.1}
+LEAST_OF_RUNS = 0.5  # the start of the command is in it
 
 
 def print_table(title: str, unit: str, scale: float, taken: Rounds, ours: Sequence[str]) -> None:
@@ -61,18 +62,38 @@ def table_of_drains(mib: int, rounds: int, least: float) -> None:
     print_table(f"reading {mib} MiB to the end", "ms/MiB", 1e3, taken, list(taken)[:2])
 
 
+def table_of_runs(mib: int, rounds: int) -> None:
+    def taken(seconds: Callable[[str, int], float], most: int) -> Rounds:
+        def case(name: str) -> Callable[[], float]:
+            number = enough(lambda n: seconds(name, n), LEAST_OF_RUNS, 1, most)
+            return lambda: seconds(name, number) / number
+
+        return interleave({name: case(name) for name in runs.RUNNERS}, rounds)
+
+    ours = list(runs.RUNNERS)[:1]
+    print_table("running true", "us", 1e6, taken(runs.seconds_of_true, 1 << 10), ours)
+    for work, size in ((runs.OUTPUT, mib), (runs.THROUGH_CAT, fed(mib))):
+        print_table(f"running a command, {size} MiB {work.title}", "ms/MiB", 1e3, taken(work.seconds, size), ours)
+
+
+def fed(mib: int) -> int:
+    """How much of it goes in, where it has to come out again."""
+    return max(1, mib // 4)
+
+
 def table_of_memory(mib: int) -> None:
-    print(f"\npeak memory of reading {mib} MiB, relative to the data")
-    for name in ("drain()", "drain(keep=Window)", "os.read(65536) + join"):
-        print(f"  {name:28}{memory.ratio(name, mib * drains.MIB):10.3f}", flush=True)
+    for names, size in ((memory.OF_DRAINS, mib), (memory.OF_OUTPUT, mib), (memory.THROUGH_CAT, fed(mib))):
+        print(f"\npeak memory of {size} MiB, relative to the data")
+        for name in names:
+            print(f"  {name:28}{memory.ratio(name, size * drains.MIB):10.3f}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parts = ("waits", "select", "drain", "memory")
+    parts = ("waits", "select", "drain", "run", "memory")
     parser.add_argument("parts", nargs="*", help=f"any of {', '.join(parts)} (default: all)")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--mib", type=int, default=256, help="what is drained (default: 256)")
+    parser.add_argument("--mib", type=int, default=256, help="what is drained; a quarter of it is fed (default: 256)")
     options = parser.parse_args()
     if not set(options.parts) <= set(parts):
         parser.error(f"the parts are {', '.join(parts)}")
@@ -99,6 +120,8 @@ def main() -> None:
                 table_of_calls(calls.SELECTS, rounds, least)
             if "drain" in chosen:
                 table_of_drains(options.mib, rounds, least)
+            if "run" in chosen:
+                table_of_runs(options.mib, rounds)
     if "memory" in chosen:
         table_of_memory(options.mib)
 

@@ -32,23 +32,25 @@ static int open_pipe(struct channel *c)
     c->own = 1;
     c->fd = ends[c->events == FDW_WRITE];
     c->peer = ends[c->events == FDW_READ];
-    return fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+    if (fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0) {
+        r = -errno;
+        channel_close(c);
+    }
+    return r;
 }
 
 int channel_open(struct channel *c, int fd, int events, struct stat *st)
 {
     *c = (struct channel){.fd = fd, .peer = -1, .events = events, .maybe_ready = 1};
-    int r = fd == FDW_PIPE ? open_pipe(c) : 0;
-    if (r == 0 && fstat(c->fd, st) < 0)
-        r = -errno;
-    if (r == 0 && has_packets(c->fd, st->st_mode))
-        r = -EPROTOTYPE;
-    if (r < 0) {
-        channel_close(c);
-        return r;
+    if (fd == FDW_PIPE) {
+        *st = (struct stat){.st_mode = S_IFIFO};
+        c->mode = OS_PLAIN;
+        return open_pipe(c);
     }
-    c->mode = c->own ? OS_PLAIN : os_io_mode(st->st_mode);
-    return 0;
+    if (fstat(fd, st) < 0)
+        return -errno;
+    c->mode = os_io_mode(st->st_mode);
+    return has_packets(fd, st->st_mode) ? -EPROTOTYPE : 0;
 }
 
 /* A fork in between would leave the child with a number that means something else. */

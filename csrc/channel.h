@@ -19,7 +19,7 @@ struct channel {
     int maybe_ready;  /* worth a try */
 };
 
-/* `fd`, or with FDW_PIPE one end of a new pipe. -errno; -EPROTOTYPE for sockets that keep packets apart. */
+/* `fd`, or with FDW_PIPE one end of a new pipe; *st says what it is. -errno; -EPROTOTYPE for sockets that keep packets apart. */
 int channel_open(struct channel *c, int fd, int events, struct stat *st);
 
 /* Each gives back what is the channel's own. The poller must not know fd any more. */

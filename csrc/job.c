@@ -66,8 +66,11 @@ fdw_feed *job_add_feed(struct job *job, int fd, const char *data, int64_t size, 
 /* The other end of a feed stays open here until the child is gone, since it can tell what was left unread. */
 void job_started(struct job *job)
 {
-    for (fdw_source *s = job->sources; s; s = s->next)
+    for (fdw_source *s = job->sources; s; s = s->next) {
+        if (s->channel.own)
+            source_measure(s);
         channel_close_peer(&s->channel);
+    }
 }
 
 void job_close_own_pipes(struct job *job)

@@ -38,10 +38,16 @@ int source_open(fdw_source *s, int fd, int64_t head, int64_t tail, int64_t limit
     s->is_file = S_ISREG(st.st_mode);
     s->is_fifo = S_ISFIFO(st.st_mode) && !s->channel.own;
     s->is_terminal = S_ISCHR(st.st_mode) && isatty(fd);
-    s->capacity = S_ISFIFO(st.st_mode) ? os_pipe_capacity(fd) : 0;
+    if (s->is_fifo)
+        source_measure(s);
     if (s->limit == 0)
         source_end(s, FDW_END_LIMIT);
     return 0;
+}
+
+void source_measure(fdw_source *s)
+{
+    s->capacity = os_pipe_capacity(s->channel.fd);
 }
 
 void source_close(fdw_source *s)

@@ -28,6 +28,9 @@ struct fdw_source {
 int source_open(fdw_source *s, int fd, int64_t head, int64_t tail, int64_t limit);
 void source_close(fdw_source *s);
 
+/* Learn the capacity of a pipe; of an own one when whoever makes the child has set it. */
+void source_measure(fdw_source *s);
+
 /* Read up to `budget` bytes without sleeping; how many it were. `thorough`: until a read says that there is
  * nothing more. Sets maybe_ready and empty, and ends the source where that is due. */
 int64_t source_turn(fdw_source *s, int64_t budget, int thorough);

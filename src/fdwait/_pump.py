@@ -41,6 +41,9 @@ class End(enum.Enum):
     """Stop.set(), or KeyboardInterrupt."""
 
 
+_ENDS: Final[list[End | None]] = [None, *End]  # by their values
+
+
 class Pump:
     """Moves bytes in the calling thread, without the GIL. It owns what it opens, and gives it back in ``close()``.
 
@@ -178,7 +181,7 @@ class Source:
     @property
     def end(self) -> End | None:
         end: int = lib.fdw_source_result(self.native).end
-        return End(end) if end else None
+        return _ENDS[end]
 
     def check(self) -> None:
         """Raise the error that ended it, if one did."""
@@ -191,8 +194,7 @@ class Source:
         if self._memory is None:
             result = lib.fdw_source_result(self.native)
             if result.total == 0:
-                end = End(result.end) if result.end else None
-                return Collected(b"", 0, 0, 0, 0, _known(result.left), end, escapes=False)
+                return Collected(b"", 0, 0, 0, 0, _known(result.left), _ENDS[result.end], escapes=False)
             self._memory = _Memory(result)
         return self._memory.take(self.native)
 
@@ -238,7 +240,7 @@ class _Memory:
     """
 
     def __init__(self, result: Any) -> None:
-        self._end = End(result.end) if result.end else None
+        self._end = _ENDS[result.end]
         self._total: int = result.total
         self._head: int = result.head - result.passed
         self._tail: int = result.tail

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 INTERRUPT_GRACE: Final = 0.1  # seconds that a child has to end by the Ctrl-C that it may have got, too
 KILL_PATIENCE: Final = 1.0  # seconds that the kernel has to end a killed child
+FORCED: Final = {DEADLINE: End.TIMEOUT, STOPPED: End.STOPPED}  # the end of what was open at the kill
 
 
 class Completed(subprocess.CompletedProcess[Any]):
@@ -219,13 +220,13 @@ class Command:
         self._pump.open()
         with starting():
             ends = self._open_pipes()
-            self._process = subprocess.Popen(self._args, **self._popen_kwargs | self._text | ends)
+            self._process = subprocess.Popen(self._args, **self._popen_kwargs, **self._text, **ends)
             self._pump.started()
         self._watch()
 
     def _open_pipes(self) -> dict[str, Any]:
         """What the child gets as its standard streams."""
-        ends: dict[str, Any] = {"stdin": self._popen_kwargs.get("stdin"), **self._wanted}
+        ends: dict[str, Any] = {"stdin": self._popen_kwargs.pop("stdin", None), **self._wanted}
         if self._input is not None:
             self._feed = self._pump.feed(NEW_PIPE, self._input)
             ends["stdin"] = self._feed.peer
@@ -277,9 +278,11 @@ class Command:
     def _reap(self) -> None:
         """Popen would make a status of 0 of one that somebody else has taken."""
         assert self._process
-        with contextlib.suppress(ChildProcessError):
+        try:
             _, status = os.waitpid(self._process.pid, 0)  # it is gone: this does not wait
             self._returncode = os.waitstatus_to_exitcode(status)
+        except ChildProcessError:
+            pass
         self._is_over = True
         self._process.returncode = self._returncode or 0  # the Popen has nothing left to do
 
@@ -307,20 +310,20 @@ class Command:
 
     def _completed(self, *, raw: bool = False) -> Completed:
         """*raw*: bytes also in text mode, and without what there is no memory for."""
-        forced = {DEADLINE: End.TIMEOUT, STOPPED: End.STOPPED}.get(self._outcome)
-        ends = [forced] if forced else []
+        forced = FORCED.get(self._outcome)
+        worst = forced or End.EOF
         fields: dict[str, Any] = {}
         for name, source in self._sources.items():
             kept = _collected(source) if raw else source.collect()
             end = forced if name in self._cut else kept.end
-            ends += [end] if end else []
+            if end and end.value > worst.value:
+                worst = end
             fields[name] = kept.data() if raw or not self._codec else kept.text(self._decoder(end))
             fields[f"{name}_end"] = end
             fields[f"{name}_elided"] = kept.elided
             self.totals[name] = kept.total
-        fields["end"] = max(ends, key=lambda end: end.value, default=End.EOF)
-        fields["stdin_taken"] = self._feed.read_by_child if self._feed else None
-        return Completed(self._args, self._returncode, **fields)
+        taken = self._feed.read_by_child if self._feed else None
+        return Completed(self._args, self._returncode, end=worst, stdin_taken=taken, **fields)
 
     def _encoded(self, given: Any) -> Any:
         if self._codec is None:

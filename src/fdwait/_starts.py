@@ -31,20 +31,25 @@ class Starts:
     def __enter__(self) -> None:
         """A start begins."""
         with self._changed:
-            self._starts_waiting += 1
-            try:
-                self._changed.wait_for(self._start_may_go, PATIENCE)
-            finally:
-                self._starts_waiting -= 1
-                self._starts_admitted = max(0, self._starts_admitted - 1)
+            if not self._start_may_go():
+                self._wait_to_start()
             self._starting.add(threading.get_ident())
+
+    def _wait_to_start(self) -> None:
+        self._starts_waiting += 1
+        try:
+            self._changed.wait_for(self._start_may_go, PATIENCE)
+        finally:
+            self._starts_waiting -= 1
+            self._starts_admitted = max(0, self._starts_admitted - 1)
 
     def __exit__(self, *_: object) -> None:
         if self is not _starts:  # in a child that was forked in the start: the lock may be held for ever
             return
         with self._changed:
             self._starting.discard(threading.get_ident())
-            self._changed.notify_all()
+            if self._forks_waiting:
+                self._changed.notify_all()
 
     def before_fork(self) -> None:
         if threading.get_ident() in self._starting:  # that fork is part of the start: preexec_fn
