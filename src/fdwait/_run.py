@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import fcntl
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from fdwait._core import deadline_after
 from fdwait._drain import LINGER, LINGER_CAP, printable
 from fdwait._feed import as_bytes
+from fdwait._interrupts import InterruptsHeld
 from fdwait._pump import DEADLINE, NEW_PIPE, READY, STOPPED, Collected, End, Feed, Pump, Source, check_keep, seconds
 from fdwait._starts import starting
 
@@ -220,7 +222,10 @@ class Command:
         self._pump.open()
         with starting():
             ends = self._open_pipes()
-            self._process = subprocess.Popen(self._args, **self._popen_kwargs, **self._text, **ends)
+            # It is ours before it has a child: an exception in the middle of the start finds it.
+            self._process = process = subprocess.Popen.__new__(subprocess.Popen)
+            with InterruptsHeld():
+                process.__init__(self._args, **self._popen_kwargs, **self._text, **ends)  # type: ignore[misc]
             self._pump.started()
         self._watch()
 
@@ -287,8 +292,11 @@ class Command:
         self._process.returncode = self._returncode or 0  # the Popen has nothing left to do
 
     def _abort(self, exc: BaseException) -> None:
-        if not self._process:
+        process = self._process
+        if not process or getattr(process, "pid", None) is None:
             return
+        if process.returncode is not None and not self._is_over:
+            return  # it could not be executed, and Popen has reaped it
         interrupted = isinstance(exc, KeyboardInterrupt)
         if not self._is_over:
             if not self._is_watched:
@@ -332,7 +340,7 @@ class Command:
             return as_bytes(given)
         if not isinstance(given, str):
             raise TypeError(f"input is str in text mode, not {type(given).__name__}")
-        return given.encode(*self._codec)
+        return given.encode(*self._codec) if given else b""  # without the mark that some encodings begin with
 
     def _decoder(self, end: End | None) -> Callable[[bytes], str]:
         """Text as subprocess.run() makes it. What was cut short may end within a character, and says so."""
@@ -364,7 +372,10 @@ def _codec(text: dict[str, Any], popen_kwargs: dict[str, Any]) -> tuple[str, str
     encoding, errors = text["encoding"], text["errors"]
     if not (encoding or errors or text["text"] or popen_kwargs.get("universal_newlines")):
         return None
-    return encoding or locale.getpreferredencoding(do_setlocale=False), errors or "strict"
+    codec = encoding or locale.getpreferredencoding(do_setlocale=False), errors or "strict"
+    codecs.lookup(codec[0])
+    codecs.lookup_error(codec[1])
+    return codec
 
 
 def _plain(value: Any) -> Any:
