@@ -25,7 +25,6 @@ from support import (
     prints_pattern,
     program,
     python,
-    run_program,
     stretch,
     watch_exit,
 )
