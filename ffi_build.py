@@ -16,8 +16,8 @@ CSRC = Path(__file__).parent / "csrc"
 LINUX = sys.platform == "linux"
 WITH_KQUEUE = not LINUX or os.environ.get("FDWAIT_WITH_KQUEUE") == "1"
 
-NAMES = ["channel", "child", "clock", "feed", "job", "poll", "poller", "process", "pump"]
-NAMES += ["select", "sink", "source", "stop", "waiter"]
+NAMES = ["channel", "child", "clock", "feed", "handlers", "job", "poll", "poller", "process", "pump"]
+NAMES += ["select", "sink", "source", "starts", "stop", "waiter"]
 NAMES += ["os_linux"] if LINUX else ["os_bsd"]
 NAMES += ["kqueue"] if WITH_KQUEUE else ["epoll"]
 

@@ -49,6 +49,8 @@ int channel_open(struct channel *c, int fd, int events, struct stat *st)
     }
     if (fstat(fd, st) < 0)
         return -errno;
+    c->dev = st->st_dev;
+    c->ino = st->st_ino;
     c->mode = os_io_mode(st->st_mode);
     return has_packets(fd, st->st_mode) ? -EPROTOTYPE : 0;
 }
@@ -94,8 +96,30 @@ int channel_watch(struct channel *c, struct poller *p, int wanted)
     return c->always_ready ? 0 : r;
 }
 
+/* A hang-up that was not asked for would come again at once: such a descriptor is tried now and then instead. */
+void channel_take_ready(struct channel *c, struct poller *p, int events)
+{
+    c->maybe_ready = 1; /* or gone: its turn will tell */
+    if (events & c->events || !channel_is_same_file(c, p))
+        return;
+    channel_watch(c, p, 0);
+    c->always_ready = 1;
+}
+
+static int has_same_inode(const struct channel *c)
+{
+    struct stat now;
+    if (fstat(c->fd, &now) < 0)
+        return errno != EBADF; /* another error (of a network file, say) proves nothing */
+    return now.st_dev == c->dev && now.st_ino == c->ino;
+}
+
 /* Nobody else closes what is our own. */
 int channel_is_same_file(struct channel *c, struct poller *p)
 {
-    return c->own || !c->watched || p->ops->check(p, c->fd, c->events, c) == 0;
+    if (c->own)
+        return 1;
+    if (c->always_ready)
+        return has_same_inode(c);
+    return !c->watched || p->ops->check(p, c->fd, c->events, c) == 0;
 }

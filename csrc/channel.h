@@ -10,12 +10,14 @@
 struct channel {
     int fd;
     int events; /* FDW_READ or FDW_WRITE */
-    int own;    /* nobody else has this open file: it is non-blocking, and closed with the channel */
+    int own;    /* our end of a pipe: it is non-blocking, and closed with the channel */
     int peer;   /* the other end of an own pipe, for the child; -1: none, or closed */
     enum os_io_mode mode;
+    dev_t dev; /* what was opened, where no poller can tell */
+    ino_t ino;
 
     int watched;      /* registered with the poller */
-    int always_ready; /* the poller refused it: what cannot be waited on is ready, as for select(2) */
+    int always_ready; /* what the poller cannot wait on is ready, as for select(2) */
     int maybe_ready;  /* worth a try */
 };
 
@@ -29,6 +31,9 @@ void channel_close_peer(struct channel *c);
 
 /* Be registered with `p`, or not. -errno of its set(). */
 int channel_watch(struct channel *c, struct poller *p, int wanted);
+
+/* The poller had it. */
+void channel_take_ready(struct channel *c, struct poller *p, int events);
 
 /* Whether the number still belongs to the file that was registered. */
 int channel_is_same_file(struct channel *c, struct poller *p);

@@ -38,12 +38,6 @@ void child_forget(struct child *c, struct poller *p)
     c->fd = -1;
 }
 
-void child_is_gone(struct child *c, struct poller *p)
-{
-    child_forget(c, p);
-    c->state = CHILD_GONE;
-}
-
 /* Not our child, or not any more. Reaped children are gone; of strangers only a vanished number is. */
 static int is_gone_without_wait(const struct child *c)
 {
@@ -60,6 +54,42 @@ static int is_gone(struct child *c)
     return info.si_pid != 0;
 }
 
+/* A child of ours that has not exited. */
+static int is_alive(struct child *c)
+{
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    return waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
+/* Somebody closed our watch: its number is not ours to close any more. */
+static void lose_watch(struct child *c, struct poller *p)
+{
+    p->ops->set(p, c->fd, 0, c);
+    c->fd = -1;
+    c->state = CHILD_LOOKED_AT;
+    c->next_look = 0;
+}
+
+void child_look_closely(struct child *c, struct poller *p)
+{
+    if ((c->state != CHILD_WATCHED && c->state != CHILD_LOOKED_AT) || !is_gone(c))
+        return;
+    child_forget(c, p);
+    c->state = CHILD_GONE;
+}
+
+/* A closed watch is told by poll(2) as no readiness, and its number may be another file's by now. */
+void child_take_ready(struct child *c, struct poller *p, int events)
+{
+    if (c->fd >= 0 && (!(events & FDW_READ) || is_alive(c))) {
+        lose_watch(c, p);
+        return;
+    }
+    child_forget(c, p);
+    c->state = CHILD_GONE;
+}
+
 void child_look(struct child *c, int64_t now)
 {
     if (c->state != CHILD_LOOKED_AT || now < c->next_look)
@@ -74,7 +104,8 @@ void child_look(struct child *c, int64_t now)
 int child_signal(const struct child *c, int signal, int group)
 {
     siginfo_t info;
-    if (c->pid <= 0 || waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
+    if (c->pid <= 0 ||
+        (waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD))
         return -ESRCH;
     return kill(group ? -c->pid : c->pid, signal) < 0 ? -errno : 0;
 }

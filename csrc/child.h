@@ -20,8 +20,11 @@ struct child {
 void child_watch(struct child *c, struct poller *p, pid_t pid);
 
 /* The poller handed it back, or it is time for a look. */
-void child_is_gone(struct child *c, struct poller *p);
+void child_take_ready(struct child *c, struct poller *p, int events);
 void child_look(struct child *c, int64_t now);
+
+/* Look at it whether it is time or not: the watch may have been closed by somebody, or not have been asked. */
+void child_look_closely(struct child *c, struct poller *p);
 
 void child_forget(struct child *c, struct poller *p);
 

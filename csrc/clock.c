@@ -35,3 +35,8 @@ struct timespec clock_left(int64_t deadline)
     left = min64(left, LONGEST_SLEEP);
     return (struct timespec){.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
 }
+
+int fdw_is_past(int64_t deadline)
+{
+    return deadline <= 0 || clock_now() >= deadline;
+}

@@ -44,10 +44,7 @@ static int always_readable_fd(void)
         fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
         fd = fd < 0 ? -errno : process_above_stdio(fd);
         always_readable = fd < 0 ? -1 : fd;
-        if (!always_readable_hook.in_child) {
-            always_readable_hook.in_child = close_always_readable;
-            process_add_hook(&always_readable_hook);
-        }
+        process_add_hook_once(&always_readable_hook, close_always_readable);
     }
     process_unlock();
     return fd;

@@ -38,12 +38,28 @@
  * FDW_FOREVER; zero and less is a deadline already past. NaN: -EINVAL. */
 int64_t fdw_deadline(double seconds);
 
+/* Whether a deadline has come. */
+int fdw_is_past(int64_t deadline);
+
 /* ---- process ---- */
 
 /* Which thread runs signal handlers, as pthread_self() tells it. Calls made from it come back with FDW_AGAIN
  * after at most 200 ms of sleep or 100 ms of flood, since a signal may land on another thread or just before
  * the call. Zero: none. */
 void fdw_main_thread(uintptr_t thread);
+
+/* Between the first two, handlers of signals wait; they run when they are released. Only in the main thread; not nested. */
+void fdw_handlers_hold(void);
+void fdw_handlers_release(void);
+
+/* A start of a process, from before its pipes are made until its exec, and a fork of the host's exclude each other. Each
+ * waits for the other kind two seconds at most. fdw_start_begin: FDW_READY, FDW_AGAIN; with fdw_start_patience() of when
+ * it was first called. An end without its begin does nothing, nor does a fork within a start. */
+int64_t fdw_start_patience(void);
+int fdw_start_begin(int64_t patience);
+void fdw_start_end(void);
+void fdw_fork_begin(void);
+void fdw_fork_end(void);
 
 /* Name of the i-th backend built in, best first; NULL past the last. */
 const char *fdw_backend_name(int i);
@@ -150,11 +166,13 @@ typedef struct {
 
 typedef struct {
     int error;      /* errno that ended it, or 0 */
+    int last;       /* the last byte that the descriptor took; -1: none */
     int64_t taken;  /* bytes that the descriptor took */
     int64_t unread; /* bytes of them that still lie in an own pipe */
 } fdw_fed;
 
-/* A pump for the calling thread, made and opened like a waiter. `stop` may be NULL; it must outlive the pump. */
+/* A pump for the calling thread, made and opened like a waiter; open it last, since a source that was closed before might
+ * have the number that the pump gets. `stop` may be NULL; it must outlive the pump. A descriptor is in one pump once. */
 fdw_pump *fdw_pump_new(void);
 int fdw_pump_open(fdw_pump *pump, fdw_stop *stop);
 void fdw_pump_free(fdw_pump *pump);
@@ -176,15 +194,16 @@ fdw_feed *fdw_pump_feed(fdw_pump *pump, int fd, const char *data, int64_t size, 
 /* The bytes that follow, once all are taken. Not with FDW_PIPE. */
 void fdw_feed_next(fdw_feed *feed, const char *data, int64_t size);
 
-/* Write to `fd` what `source` takes in, as it comes, but for its tail. While `fd` takes nothing the source is not
- * read; when it fails, neither is the source any more. */
+/* Write to `fd` what `source` takes in, as it comes, but for its tail. While `fd` takes nothing, the source is not read
+ * more than 1 MiB ahead, until the head is full; when it fails, the source is not read any more. */
 fdw_feed *fdw_pump_pass_on(fdw_pump *pump, fdw_source *source, int fd, int *error);
 
 /* The other end of an own pipe, for a child to be started with. It is the pump's, who closes it. */
 int fdw_source_peer(const fdw_source *source);
 int fdw_feed_peer(const fdw_feed *feed);
 
-/* The child is started: it has its ends now. From here on a fork of this process closes the own pipes in its child. */
+/* The child is started: it has its ends now. From here on a fork of this process closes what is the pump's own in its
+ * child. */
 void fdw_pump_started(fdw_pump *pump);
 
 /* Watch for the exit of process `pid` (never reaped here); 0: it is gone already. From the exit on, sources and own
@@ -202,8 +221,8 @@ int fdw_pump_signal(fdw_pump *pump, int signal, int group);
  * FDW_STOPPED the open sources have that end. */
 int fdw_pump_run(fdw_pump *pump, int64_t deadline);
 
-/* After FDW_DEADLINE or FDW_STOPPED, when the child is being killed: the next fdw_pump_run takes what it has still
- * written, feeds it nothing, passes nothing on and does not linger. */
+/* The child is being killed, after whatever fdw_pump_run said: the next one takes what it has still written, feeds it
+ * nothing, passes nothing on and does not linger. */
 void fdw_pump_finish(fdw_pump *pump);
 
 /* The state of a source; it belongs to the source and is brought up to date by this call. */

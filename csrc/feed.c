@@ -12,7 +12,7 @@
 int feed_open(fdw_feed *f, int fd, const char *data, int64_t size, fdw_source *from)
 {
     struct stat st;
-    *f = (fdw_feed){.data = data, .size = size, .from = from};
+    *f = (fdw_feed){.data = data, .size = size, .from = from, .result.last = -1};
     return channel_open(&f->channel, fd, FDW_WRITE, &st);
 }
 
@@ -41,9 +41,10 @@ int feed_has_bytes(const fdw_feed *f)
     return front(f, &bytes) > 0;
 }
 
-static void take(fdw_feed *f, size_t n)
+static void take(fdw_feed *f, const char *bytes, size_t n)
 {
     f->result.taken += (int64_t)n;
+    f->result.last = (unsigned char)bytes[n - 1];
     if (f->from) {
         sink_pass(&f->from->sink, n);
     } else {
@@ -79,7 +80,7 @@ int64_t feed_turn(fdw_feed *f, int64_t budget)
         if (n == -EINTR || (n == -EAGAIN && f->channel.mode != mode))
             continue;
         if (n > 0)
-            take(f, (size_t)n);
+            take(f, bytes, (size_t)n);
         else if (n != -EAGAIN)
             feed_fail(f, (int)-n);
         if (n < (ssize_t)size) {
@@ -114,13 +115,17 @@ static void count_unread(fdw_feed *f)
 void feed_leave_alone(fdw_feed *f)
 {
     count_unread(f);
-    channel_close_peer(&f->channel);
+    if (!f->is_over)
+        channel_close_peer(&f->channel);
 }
 
 void feed_end(fdw_feed *f)
 {
+    struct channel *c = &f->channel;
     count_unread(f);
-    channel_close_end(&f->channel);
+    if (c->peer < 0 && !f->result.error)
+        c->peer = os_other_end(c->fd); /* somebody else reads on after the child: count at the end */
+    channel_close_end(c);
 }
 
 const fdw_fed *fdw_feed_result(fdw_feed *f)

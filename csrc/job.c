@@ -1,5 +1,5 @@
 /*
- * One round: look at the clock, read what is there, write what is taken, judge, sleep.
+ * One round: look at the clock, read what is there, write what is taken, judge.
  *
  * The order is the point. A process can be stopped between any two instructions, and the child can write and exit
  * meanwhile. So the clock and the child's exit are looked at first, and whatever they say is believed only after a
@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define TURN ((int64_t)1 << 20) /* bytes before the other sources and the clock have their turn */
 #define UNWATCHED_INTERVAL (50 * NS_PER_MS)
@@ -73,12 +74,15 @@ void job_started(struct job *job)
     }
 }
 
-void job_close_own_pipes(struct job *job)
+void job_close_own_descriptors(struct job *job)
 {
     for (fdw_source *s = job->sources; s; s = s->next)
         channel_close(&s->channel);
     for (fdw_feed *f = job->feeds; f; f = f->next)
         channel_close(&f->channel);
+    if (job->child.fd >= 0)
+        close(job->child.fd);
+    job->child.fd = -1;
 }
 
 static int64_t span(double seconds)
@@ -190,6 +194,14 @@ static int is_done(const struct job *job)
     return !job->child_required || job->child.state == CHILD_GONE;
 }
 
+int job_met_epipe(const struct job *job)
+{
+    int n = 0;
+    for (const fdw_feed *f = job->feeds; f; f = f->next)
+        n += f->result.error == EPIPE;
+    return n;
+}
+
 void job_end_sources(struct job *job, int end)
 {
     for (fdw_source *s = job->sources; s; s = s->next)
@@ -218,9 +230,12 @@ static void try_all(struct job *job)
     }
 }
 
-static void notice_exit(struct job *job)
+static void notice_exit(struct job *job, int64_t deadline)
 {
-    child_look(&job->child, clock_now());
+    int64_t now = clock_now();
+    child_look(&job->child, now);
+    if (now >= deadline) /* the poller may not have been asked since: a signal handler can take its time */
+        child_look_closely(&job->child, job->poller);
     if (job->child.state != CHILD_GONE || job->gone_at)
         return;
     job->gone_at = job->silent_since = clock_now();
@@ -231,7 +246,7 @@ struct round {
     int64_t now; /* seen before anything was read */
     int due;     /* an end, a cap or a deadline has come: look thoroughly, and take a pipe's worth at most */
     int64_t moved;
-    int empty;  /* every open source had nothing more, and no feed took anything */
+    int empty;  /* every open source had nothing more */
     int paused; /* a source waits for those that its bytes are passed on to */
     int more;   /* at least one is worth reading again */
 };
@@ -340,6 +355,7 @@ static void note_activity(struct job *job, const struct round *round)
 /* A descriptor that was closed under us is an error, not a silence. */
 void job_check_all(struct job *job)
 {
+    child_look_closely(&job->child, job->poller);
     for (fdw_source *s = job->sources; s; s = s->next)
         if (source_is_open(s) && !channel_is_same_file(&s->channel, job->poller))
             source_fail(s, EBADF);
@@ -400,14 +416,14 @@ void job_take_ready(struct job *job, const struct ready *ready)
 {
     struct channel *c = ready->tag;
     if (ready->tag == &job->child)
-        child_is_gone(&job->child, job->poller);
+        child_take_ready(&job->child, job->poller, ready->events);
     else
-        c->maybe_ready = 1; /* or gone: its turn will tell */
+        channel_take_ready(c, job->poller, ready->events);
 }
 
 int job_round(struct job *job, int64_t deadline, int64_t *wake_at)
 {
-    notice_exit(job);
+    notice_exit(job, deadline);
     struct round round = {.now = clock_now(), .empty = 1};
     round.due = is_due(job, round.now, deadline);
     read_all(job, &round);

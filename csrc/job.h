@@ -33,7 +33,7 @@ int job_watch_child(struct job *job, int pid, double linger, double cap, int req
 void job_finish(struct job *job);
 
 /* In a forked child: an own pipe must end when the parent closes it. */
-void job_close_own_pipes(struct job *job);
+void job_close_own_descriptors(struct job *job);
 
 /* Register with the poller what has to be waited on, and nothing else. -errno of its set(). */
 int job_watch_all(struct job *job);
@@ -42,7 +42,7 @@ int job_watch_all(struct job *job);
 void job_forget_poller(struct job *job);
 
 /* One look at everything that may be ready. FDW_READY: all is done. FDW_DEADLINE: it has come. FDW_AGAIN: at *wake_at at
- * the latest, or when the poller has something. */
+ * the latest (0: at once), or when the poller has something. */
 int job_round(struct job *job, int64_t deadline, int64_t *wake_at);
 
 /* What the poller had. */
@@ -50,6 +50,9 @@ void job_take_ready(struct job *job, const struct ready *ready);
 
 /* A descriptor that was closed under us is an error, not a silence. */
 void job_check_all(struct job *job);
+
+/* Whether a write has raised SIGPIPE. */
+int job_met_epipe(const struct job *job);
 
 /* All sources that are open have this end. */
 void job_end_sources(struct job *job, int end);

@@ -3,6 +3,8 @@
 #define FDW_OS_H
 
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -51,6 +53,9 @@ size_t os_pipe_capacity(int fd);
 /* Whether FIONREAD on the writing end of a pipe, too, tells what lies in it. */
 extern const int os_write_end_counts;
 
+/* Another reading end of the pipe whose writing end `fd` is, close-on-exec; -1: not to be had. */
+int os_other_end(int fd);
+
 /* Ask for a larger pipe. 1: it is. 0: it stays as it is. */
 int os_pipe_enlarge(int fd, size_t bytes);
 
@@ -63,6 +68,14 @@ void os_prefer_large_pages(void *memory, size_t size);
 /* For pollers that have no filter for it: watch the exit of a process through a descriptor of its own.
  * The descriptor, which the caller closes, or -errno. */
 int os_watch_exit(struct poller *p, pid_t pid, void *tag);
+
+/* A condition that is waited on until a deadline of the monotonic clock. 0 or an errno, as pthread_cond_init(3); the lock
+ * is held by whoever waits, who may come back early. */
+int os_cond_init(pthread_cond_t *cond);
+void os_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline);
+
+/* Take one of these signals, which are blocked, if one is pending still: another thread may have been faster. */
+void os_take_pending(const sigset_t *signals);
 
 /* fdw_feature() is there too: what is optional differs. */
 

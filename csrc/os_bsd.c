@@ -85,6 +85,12 @@ size_t os_pipe_capacity(int fd)
     return 0; /* grown by the kernel as it sees fit, and not to be asked */
 }
 
+int os_other_end(int fd)
+{
+    (void)fd;
+    return -1;
+}
+
 int os_pipe_enlarge(int fd, size_t bytes)
 {
     (void)fd, (void)bytes;
@@ -106,6 +112,59 @@ int os_watch_exit(struct poller *p, pid_t pid, void *tag)
 {
     (void)p, (void)pid, (void)tag;
     return -ENOSYS; /* kqueue.c has EVFILT_PROC; beside it there is nothing */
+}
+
+/* macOS has no condition that counts in the monotonic clock, but one that is told a span. And no sigtimedwait(2): there two
+ * threads that see one signal of the process pending could both wait for it. */
+#ifdef __APPLE__
+int os_cond_init(pthread_cond_t *cond)
+{
+    return pthread_cond_init(cond, NULL);
+}
+
+static void wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline)
+{
+    struct timespec left = clock_left(deadline);
+    pthread_cond_timedwait_relative_np(cond, lock, &left);
+}
+
+void os_take_pending(const sigset_t *signals)
+{
+    int taken;
+    sigwait(signals, &taken);
+}
+#else
+int os_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t monotonic;
+    int r = pthread_condattr_init(&monotonic);
+    if (r != 0)
+        return r;
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    r = pthread_cond_init(cond, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return r;
+}
+
+static void wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline)
+{
+    struct timespec at = {.tv_sec = (time_t)(deadline / NS_PER_S), .tv_nsec = (long)(deadline % NS_PER_S)};
+    pthread_cond_timedwait(cond, lock, &at);
+}
+
+void os_take_pending(const sigset_t *signals)
+{
+    static const struct timespec at_once;
+    sigtimedwait(signals, NULL, &at_once);
+}
+#endif
+
+void os_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline)
+{
+    if (deadline == FDW_FOREVER)
+        pthread_cond_wait(cond, lock);
+    else
+        wait_until(cond, lock, deadline);
 }
 
 const char *fdw_feature(int i, int *found)

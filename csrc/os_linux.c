@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -132,6 +133,15 @@ size_t os_pipe_capacity(int fd)
     return size > 0 ? (size_t)size : 0;
 }
 
+/* proc(5): opening the link of a pipe gives a new end of it. */
+int os_other_end(int fd)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int other = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    return other < 0 ? -1 : process_above_stdio(other);
+}
+
 int os_pipe_enlarge(int fd, size_t bytes)
 {
     return fcntl(fd, F_SETPIPE_SZ, (int)bytes) >= 0;
@@ -177,6 +187,33 @@ int os_watch_exit(struct poller *p, pid_t pid, void *tag)
         return r;
     }
     return fd;
+}
+
+int os_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t monotonic;
+    int r = pthread_condattr_init(&monotonic);
+    if (r != 0)
+        return r;
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    r = pthread_cond_init(cond, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return r;
+}
+
+void os_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline)
+{
+    struct timespec at = {.tv_sec = (time_t)(deadline / NS_PER_S), .tv_nsec = (long)(deadline % NS_PER_S)};
+    if (deadline == FDW_FOREVER)
+        pthread_cond_wait(cond, lock);
+    else
+        pthread_cond_timedwait(cond, lock, &at);
+}
+
+void os_take_pending(const sigset_t *signals)
+{
+    static const struct timespec at_once;
+    sigtimedwait(signals, NULL, &at_once);
 }
 
 static int have_pidfd(void)

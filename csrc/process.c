@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "os.h"
 
 static atomic_uint forks;
 static atomic_uintptr_t main_thread;
@@ -21,7 +22,7 @@ static void make_lock(void)
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&lock, &recursive);
     pthread_mutexattr_destroy(&recursive);
-    pthread_cond_init(&changed, NULL);
+    os_cond_init(&changed);
 }
 
 /* In the child only the forking thread exists, and it holds the lock since before the fork. The lock is made
@@ -64,6 +65,16 @@ void process_remove_hook(struct fork_hook *hook)
     process_unlock();
 }
 
+void process_add_hook_once(struct fork_hook *hook, void (*run)(struct fork_hook *hook))
+{
+    process_lock();
+    if (!hook->in_child) {
+        hook->in_child = run;
+        process_add_hook(hook);
+    }
+    process_unlock();
+}
+
 static int sigpipe_is_pending(void)
 {
     sigset_t pending;
@@ -81,14 +92,15 @@ void process_hold_sigpipe(struct sigpipe *held)
     held->was_pending = sigpipe_is_pending();
 }
 
-void process_release_sigpipe(const struct sigpipe *held)
+void process_release_sigpipe(const struct sigpipe *held, int met_epipe)
 {
-    if (!held->was_pending && sigpipe_is_pending()) {
+    if (met_epipe && sigpipe_is_pending()) {
         sigset_t sigpipe;
-        int taken;
         sigemptyset(&sigpipe);
         sigaddset(&sigpipe, SIGPIPE);
-        sigwait(&sigpipe, &taken);
+        os_take_pending(&sigpipe); /* this thread's before the process's */
+        if (held->was_pending && !sigpipe_is_pending())
+            raise(SIGPIPE); /* both were this thread's, and one */
     }
     pthread_sigmask(SIG_SETMASK, &held->mask, NULL);
 }
@@ -108,9 +120,9 @@ void process_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
-void process_wait(void)
+void process_wait_until(int64_t deadline)
 {
-    pthread_cond_wait(&changed, &lock);
+    os_cond_wait(&changed, &lock, deadline);
 }
 
 void process_wake_all(void)
@@ -123,11 +135,14 @@ void fdw_main_thread(uintptr_t thread)
     atomic_store(&main_thread, thread);
 }
 
+int process_is_main_thread(void)
+{
+    return atomic_load_explicit(&main_thread, memory_order_relaxed) == (uintptr_t)pthread_self();
+}
+
 int64_t process_slice(int64_t span)
 {
-    uintptr_t self = (uintptr_t)pthread_self();
-    return atomic_load_explicit(&main_thread, memory_order_relaxed) == self ? clock_after(clock_now(), span)
-                                                                            : FDW_FOREVER;
+    return process_is_main_thread() ? clock_after(clock_now(), span) : FDW_FOREVER;
 }
 
 int process_above_stdio(int fd)

@@ -11,11 +11,11 @@
 unsigned process_forks(void);
 
 /* The one lock of the core, recursive. It is held for a few instructions or system calls that do not sleep, and
- * it is free in a forked child. process_wait, for whoever holds it once, gives it up while it sleeps until
- * process_wake_all. */
+ * it is free in a forked child. process_wait_until, for whoever holds it once, gives it up while it sleeps until
+ * process_wake_all, the deadline, or for no reason. */
 void process_lock(void);
 void process_unlock(void);
-void process_wait(void);
+void process_wait_until(int64_t deadline);
 void process_wake_all(void);
 
 /* What has to be done in a forked child, where no other thread is: letting go of what is shared with the parent. Both
@@ -27,16 +27,21 @@ struct fork_hook {
 void process_add_hook(struct fork_hook *hook);
 void process_remove_hook(struct fork_hook *hook);
 
+/* For a hook that stays as long as the process. */
+void process_add_hook_once(struct fork_hook *hook, void (*in_child)(struct fork_hook *hook));
+
 /* Between the two, a write of this thread to a pipe without readers does not raise SIGPIPE, whatever its disposition. */
 struct sigpipe {
     sigset_t mask;
     int was_pending;
 };
 void process_hold_sigpipe(struct sigpipe *held);
-void process_release_sigpipe(const struct sigpipe *held);
+void process_release_sigpipe(const struct sigpipe *held, int met_epipe);
 
 #define SLEEP_SLICE (200 * NS_PER_MS)
 #define FLOOD_SLICE (100 * NS_PER_MS)
+
+int process_is_main_thread(void);
 
 /* When a call that runs in the main thread has to go back to its caller so that signal handlers can run;
  * FDW_FOREVER in other threads. */

@@ -46,8 +46,8 @@ void fdw_pump_free(fdw_pump *pump)
     stop_detach(&pump->call);
     job_forget_poller(&pump->job);
     poller_close(&pump->poller);
-    process_remove_hook(&pump->hook);
     job_close(&pump->job);
+    process_remove_hook(&pump->hook);
     free(pump);
 }
 
@@ -78,22 +78,21 @@ int fdw_feed_peer(const fdw_feed *feed)
 
 /* The worker that a fork makes would keep the pipes open: the command would see no end of its input, and we none
  * of its output. */
-static void close_own_pipes(struct fork_hook *hook)
+static void close_own_descriptors(struct fork_hook *hook)
 {
     struct fdw_pump *pump = (struct fdw_pump *)((char *)hook - offsetof(struct fdw_pump, hook));
-    job_close_own_pipes(&pump->job);
+    job_close_own_descriptors(&pump->job);
 }
 
 void fdw_pump_started(fdw_pump *pump)
 {
     job_started(&pump->job);
-    pump->hook.in_child = close_own_pipes;
-    process_add_hook(&pump->hook);
+    process_add_hook_once(&pump->hook, close_own_descriptors);
 }
 
 int fdw_pump_child(fdw_pump *pump, int pid, double linger, double cap, int required)
 {
-    if (!os_poll_watches_exits) {
+    if (!os_poll_watches_exits && pump->job.child.state == CHILD_NONE) {
         poller_close(&pump->poller);
         int r = poller_open(&pump->poller, 0);
         if (r < 0)
@@ -163,7 +162,7 @@ static int go_round(fdw_pump *pump, int64_t deadline, int64_t started, int is_ma
 
 static int run(fdw_pump *pump, int64_t deadline)
 {
-    int is_main = process_slice(0) != FDW_FOREVER;
+    int is_main = process_is_main_thread();
     int64_t started = clock_now();
     int r = prepare(pump);
     if (r < 0)
@@ -185,7 +184,7 @@ int fdw_pump_run(fdw_pump *pump, int64_t deadline)
         return run(pump, deadline);
     process_hold_sigpipe(&held);
     int r = run(pump, deadline);
-    process_release_sigpipe(&held);
+    process_release_sigpipe(&held, job_met_epipe(&pump->job));
     return r;
 }
 

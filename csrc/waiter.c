@@ -194,7 +194,7 @@ void fdw_waiter_close(fdw_waiter *w)
     process_lock();
     poller_wake(&w->poller);
     while (atomic_load(&w->inside) > 0)
-        process_wait();
+        process_wait_until(FDW_FOREVER);
     poller_close(&w->poller);
     process_unlock();
 }

@@ -6,15 +6,16 @@ import contextlib
 import hashlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support import SLACK, STARVED, Owner, fill, prints_pattern, program, python, stretch, until_readable
+from support import SLACK, STARVED, Owner, fill, lasts, prints_pattern, program, python, stretch, until_readable
 
 import fdwait
 
@@ -46,18 +47,18 @@ def last_line(stderr: bytes) -> str:
 def test_the_output_passes_through_and_one_line_says_the_end() -> None:
     done = run_command("--", *TALKS)
     assert (done.returncode, done.stdout) == (3, b"out")
-    assert done.stderr == b"errorfdwait: EOF, exit status 3; stdout 3 bytes, stderr 5 bytes\n"
+    assert done.stderr == b"error\nfdwait: EOF, exit status 3; stdout 3 bytes, stderr 5 bytes\n"
 
 
 def test_the_same_as_json() -> None:
     done = run_command("--json", "--", *TALKS)
     assert done.returncode == 3
-    assert json.loads(done.stderr.removeprefix(b"error")) == {
+    assert json.loads(last_line(done.stderr)) == {
         "args": TALKS,
         "returncode": 3,
         "end": "EOF",
-        "stdout": {"end": "EOF", "total": 3, "elided": 0, "error": None},
-        "stderr": {"end": "EOF", "total": 5, "elided": 0, "error": None},
+        "stdout": {"end": "EOF", "total": 3, "elided": 0, "written": 3, "error": None},
+        "stderr": {"end": "EOF", "total": 5, "elided": 0, "written": 5, "error": None},
     }
 
 
@@ -137,7 +138,9 @@ def test_a_window_passes_the_head_at_once_and_the_tail_at_the_end() -> None:
         process.stdin.close()
         marker = fdwait.make_marker(170).encode()
         assert process.stdout.read() == b"789" + marker + b"abcdefghij"
-        assert json.loads(process.stderr.read())["stdout"] == {"end": "EOF", "total": 200, "elided": 170, "error": None}
+        report = json.loads(process.stderr.read())["stdout"]
+        written = 30 + len(fdwait.make_marker(170).encode())
+        assert report == {"end": "EOF", "total": 200, "elided": 170, "written": written, "error": None}
 
 
 def test_a_window_that_holds_everything() -> None:
@@ -159,18 +162,73 @@ def test_a_time_out_kills_and_says_so() -> None:
     assert last_line(done.stderr).startswith("fdwait: TIMEOUT, ended by signal 9 (Killed); stdout 4 bytes")
 
 
-def test_a_time_out_while_nobody_reads_loses_nothing(own: Owner) -> None:
+def test_a_time_out_does_not_wait_for_whoever_reads_nothing(own: Owner) -> None:
     r, w = own.pipe()
     fill(w)
     with running("--json", "--timeout", "0.5", "--", *prints_pattern(), stdout=w) as process:
         own.close(w)
         assert process.stderr
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1.5)
-        got = fdwait.drain(r).data.lstrip(b"f")
+        with lasts(0, 3):
+            report = json.loads(process.stderr.read())
+    got = fdwait.drain(r).data.lstrip(b"f")
+    assert report["end"] is None
+    assert report["stdout"]["error"] == "nobody reads it"
+    assert report["stdout"]["total"] > report["stdout"]["written"] == len(got)
+    assert got == stretch(0, len(got))
+
+
+def test_a_time_out_waits_for_whoever_reads_slowly(own: Owner) -> None:
+    r, w = own.pipe()
+    with running("--json", "--timeout", "0.3", "--", *prints_pattern(), stdout=w) as process:
+        own.close(w)
+        assert process.stderr
+        got = b""
+        while piece := os.read(r, 65536):
+            got += piece
+            time.sleep(0.02)
         report = json.loads(process.stderr.read())
-        assert report["end"] == "TIMEOUT"
-        assert got == stretch(0, report["stdout"]["total"])
+    assert report["end"] == "TIMEOUT"
+    assert report["stdout"]["total"] == report["stdout"]["written"]
+    assert got == stretch(0, len(got)) == stretch(0, report["stdout"]["total"])
+
+
+@pytest.mark.parametrize("tail", ["0", "1000000"], ids=["passing on", "writing the tail"])
+def test_ctrl_c_while_nobody_reads(own: Owner, tail: str) -> None:
+    """It is ours to say the last line, and how much was not passed on."""
+    r, w = own.pipe()
+    window = ["--keep-head", "100", "--keep-tail", tail] if tail != "0" else []
+    command = ["sh", "-c", "echo started >&2; exec head -c 2000000 /dev/zero"]
+    with running("--json", *window, "--", *command, stdout=w) as process:
+        own.close(w)
+        assert process.stderr
+        assert process.stderr.readline() == b"started\n"
+        assert select.select([r], [], [], 10)[0]
+        time.sleep(0.3)  # until the pipe is full; where it is not, the outcome is the same
+        process.send_signal(signal.SIGINT)
+        with lasts(0, 2):
+            report = json.loads(process.stderr.read())
+    assert report["end"] is None
+    assert report["stdout"]["error"]
+    assert report["stdout"]["written"] == len(fdwait.drain(r).data) < 2_000_000
+
+
+def test_a_signal_at_any_moment_leaves_no_child(own: Owner, rounds: Callable[[int, int], int]) -> None:
+    """Also one that comes while the command is started."""
+    for i in range(rounds(10, 200)):
+        r, w = own.pipe()
+        with running("--", "sh", "-c", "echo x; exec sleep 30", stdout=w, pass_fds=[w]) as process:
+            own.close(w)
+            time.sleep(0.06 + 0.003 * (i % 20))  # any moment is as good as another
+            process.send_signal(signal.SIGTERM)
+            assert fdwait.drain(r, timeout=20).end is fdwait.End.EOF  # nobody has it any more
+            process.wait(20)
+        own.close(r)
+
+
+def test_standard_error_is_closed() -> None:
+    shell = ["sh", "-c", '"$@" 2>&-', "sh", sys.executable, "-m", "fdwait", "run", "--", "echo", "hi"]
+    done = subprocess.run(shell, check=False, capture_output=True, timeout=50)
+    assert (done.returncode, done.stdout) == (126, b"")
 
 
 def test_a_background_child_does_not_keep_it() -> None:

@@ -242,3 +242,19 @@ def test_a_background_child_that_reads_to_the_end_gets_it(tmp_path: Path) -> Non
     # What the command left behind in the pipe, nobody can count any more once its end was fed.
     assert done.stdin_taken is not None
     assert len(data) - 65536 <= done.stdin_taken <= len(data)
+
+
+@pytest.mark.skipif(not LINUX, reason="elsewhere nothing tells what is left after the last byte")
+def test_what_a_background_child_reads_is_counted_to_the_end() -> None:
+    """Long after the command has gone and the last byte has been fed."""
+    reads = "while n=$(dd bs=5000 count=1 2>/dev/null | wc -c); [ $n -gt 0 ]; do echo $n; sleep 0.01; done"
+    done = run(["sh", "-c", f"exec 3<&0; ({reads}) <&3 & exit 7"], input=bytes(100_000), linger=20, linger_cap=40)
+    assert (done.returncode, done.end) == (7, End.EOF)
+    assert sum(map(int, done.stdout.split())) == done.stdin_taken == 100_000
+
+
+def test_a_buffer_can_be_changed_when_it_was_fed() -> None:
+    data = bytearray(4 * MIB)
+    with pytest.raises(subprocess.TimeoutExpired) as late:
+        run(["sleep", "30"], input=data, timeout=0.1)
+    del data[: late.value.completed.stdin_taken or 1]  # type: ignore[attr-defined]

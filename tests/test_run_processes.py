@@ -41,14 +41,14 @@ BESIDE = """
 
     seconds, threads = float(sys.argv[1]), int(sys.argv[2])
 
-    class Timed(subprocess.Popen):
+    class Timed(fdwait._starts.Child):
         '''Notes when it was started, which is after whatever run() waited for.'''
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             here.started = time.monotonic()
 
     here = threading.local()
-    subprocess.Popen = Timed
+    fdwait._run.Child = Timed
     over = threading.Event()
     starts = []
 
@@ -251,7 +251,7 @@ def test_a_preexec_fn_that_fails() -> None:
 
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_a_fork_hook_whose_lock_is_held_by_a_start(order: str) -> None:
-    """Each would wait for the other; one of them gives up after two seconds (PATIENCE in _starts.py)."""
+    """Each would wait for the other; one of them gives up after two seconds (PATIENCE in starts.c)."""
     hook = """
     lock = threading.Lock()
     forking = threading.Event()
@@ -509,3 +509,64 @@ def test_above_1023_four_at_a_time(rounds: Rounds) -> None:
         results = list(pool.map(run, [["printf", "test"]] * rounds(200, 5000)))
     assert {(done.stdout, done.stderr, done.returncode, done.end) for done in results} == {(b"test", b"", 0, End.EOF)}
     assert descriptors() == before
+
+
+# ---- what others do to our descriptors ----
+
+
+def pidfds() -> list[int]:
+    return [fd for fd, what in descriptors().items() if "pidfd" in what]
+
+
+@pytest.mark.skipif(not LINUX, reason="there are no pidfds")
+@pytest.mark.parametrize("stop", [None, Stop()], ids=["no stop", "stop"])
+def test_somebody_closes_the_watch_of_the_exit(stop: Stop | None) -> None:
+    """Then it is looked for: the status is right, and a time-out is kept."""
+
+    def close() -> None:
+        while not pidfds():
+            time.sleep(0.01)
+        for fd in pidfds():
+            os.close(fd)
+
+    closing = Task(close)
+    with lasts(1, 6):
+        assert run(["sh", "-c", "sleep 1; exit 3"], timeout=30, stop=stop).returncode == 3
+    closing.result()
+    closing = Task(close)
+    with lasts(0.6, 0.5), pytest.raises(subprocess.TimeoutExpired):
+        run(["sleep", "30"], timeout=0.6, stop=stop)
+    closing.result()
+
+
+@pytest.mark.skipif(not LINUX, reason="there are no pidfds")
+def test_a_worker_keeps_nothing_of_a_run_that_is_under_way() -> None:
+    run_program("""
+        import os, sys
+        import fdwait
+        from support import Task, descriptors
+        fdwait.run(["true"], stop=fdwait.Stop())
+        before = descriptors()
+        r, w = os.pipe()
+        running = Task(fdwait.run, ["sh", "-c", "cat; sleep 0.5"], input=bytes(1 << 20), stop=fdwait.Stop())
+        while not any("pidfd" in what for what in descriptors().values()):
+            pass
+        pid = os.fork()
+        if pid == 0:
+            os._exit(not {fd for fd in descriptors() if fd not in (r, w)} <= set(before))
+        assert os.waitpid(pid, 0)[1] == 0
+        assert running.result().end is fdwait.End.EOF
+        """)
+
+
+def test_a_failed_start_without_zombies() -> None:
+    """With SIGCHLD ignored nobody can say what became of it; nothing ran, all the same."""
+    run_program("""
+        import signal
+        import fdwait
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        try:
+            fdwait.run(["/no/such/command"])
+        except FileNotFoundError as error:
+            assert not hasattr(error, "completed")
+        """)

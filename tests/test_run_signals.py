@@ -110,7 +110,82 @@ def test_an_exception_from_a_signal_handler_is_no_different() -> None:
         done = error.completed
     assert 0.3 <= time.monotonic() - start < 0.3 + 0.3 * SLACK
     assert (done.stdout, done.returncode) == (b"out", -signal.SIGKILL)
+    assert done.end is done.stdout_end is None
+    assert "end=error" in repr(done) and done.to_dict()["end"] is None
     assert_no_child()
+    """)
+
+
+@pytest.mark.parametrize("stop", ["None", "fdwait.Stop()"])
+def test_a_handler_that_outlives_the_deadline_is_followed_by_a_last_look(stop: str) -> None:
+    interrupting(f"""
+    signal.signal(signal.SIGALRM, lambda *_: time.sleep(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    done = fdwait.run(["sh", "-c", "sleep 0.3; exit 3"], timeout=0.7, stop={stop})
+    assert (done.returncode, done.end) == (3, fdwait.End.EOF)
+    """)
+
+
+def test_b054_ctrl_c_in_a_long_start() -> None:
+    interrupting("""
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    try:
+        fdwait.run(["true"], preexec_fn=lambda: time.sleep(20))
+        raise SystemExit("it was not interrupted")
+    except KeyboardInterrupt as error:
+        assert error.completed.returncode == -signal.SIGKILL
+    assert 0.3 <= time.monotonic() - start < 0.3 + 0.4 * SLACK
+    assert_no_child()
+    """)
+
+
+def test_every_handler_waits_for_the_start(rounds: Rounds) -> None:
+    """Not that of SIGINT alone. And each is there again afterwards, the same."""
+    interrupting(
+        """
+    class Alarm(Exception):
+        pass
+    def alarm(*_):
+        raise Alarm
+    signal.signal(signal.SIGALRM, alarm)
+    signal.siginterrupt(signal.SIGALRM, False)
+    for i in range(int(sys.argv[1])):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.00002 * (i % 100 + 1))
+            fdwait.run(["sleep", "0.01"])
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Alarm:
+            pass
+        assert_no_child()
+    assert signal.getsignal(signal.SIGALRM) is alarm
+    """,
+        str(rounds(100, 3000)),
+    )
+
+
+def test_an_interrupt_in_a_fork_of_pythons() -> None:
+    """Whoever starts afterwards waits for nobody."""
+    interrupting("""
+    import _thread
+    os.register_at_fork(before=_thread.interrupt_main)
+    for _ in range(3):
+        try:
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            while True:
+                time.sleep(0.01)
+        except KeyboardInterrupt:
+            pass
+    while True:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+    start = time.monotonic()
+    fdwait.run(["true"])
+    assert time.monotonic() - start < 0.5 * SLACK
     """)
 
 

@@ -78,7 +78,7 @@ def test_input_as_by_subprocess(given: str, options: dict[str, Any]) -> None:
 
 
 def test_no_input_is_no_byte_in_an_encoding_that_begins_with_a_mark() -> None:
-    for size, given in (4, {"input": "a"}), (0, {"input": ""}), (0, {"stdin": subprocess.PIPE}):
+    for size, given in (4, {"input": "a"}), (0, {"input": ""}), (None, {"stdin": subprocess.PIPE}):
         assert run(["cat"], encoding="utf-16", stdout=subprocess.DEVNULL, **given).stdin_taken == size
 
 
@@ -152,3 +152,23 @@ def test_b154_a_marker_that_the_command_prints_is_told_from_ours(cat: Any, encod
 def test_b157_text_in_json() -> None:
     done = run(["printf", "abcdef"], text=True, keep=Window(1, 1))
     assert json.loads(json.dumps(done.to_dict()))["stdout"] == f"a{make_marker(4)}f"
+
+
+def test_what_cannot_be_decoded_hides_no_time_out() -> None:
+    command = ["sh", "-c", r"printf '\377'; exec >&- 2>&-; sleep 30"]
+    with pytest.raises(subprocess.TimeoutExpired) as late:
+        run(command, encoding="utf-8", timeout=0.3)
+    assert late.value.stdout == r"\xff"
+    assert late.value.completed.stdout_end is End.EOF  # type: ignore[attr-defined]
+    assert late.value.completed.end is End.TIMEOUT  # type: ignore[attr-defined]
+
+
+def test_the_encoding_called_locale() -> None:
+    assert (
+        run(["echo", "é"], encoding="locale").stdout
+        == subprocess.run(["echo", "é"], encoding="locale", stdout=subprocess.PIPE, check=True).stdout
+    )
+
+
+def test_an_empty_input_may_be_of_either_kind() -> None:
+    assert run(["cat"], input="").stdin_taken == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from fdwait._core import deadline_after, descriptor_of, failure
+from fdwait._core import deadline_after, descriptor_of, failure, lib
 from fdwait._pump import DEADLINE, STOPPED, Feed, Pump
 
 if TYPE_CHECKING:
@@ -32,10 +32,11 @@ def feed(
 
     *data* is bytes or another contiguous buffer, written exactly as it is and not copied, or text, which is encoded in
     UTF-8 with surrogateescape. *fd* is a descriptor or an object with ``fileno()``; it is never closed, and its
-    O_NONBLOCK never changed, yet no write sleeps: a reader that stops reading cannot hold the call beyond *timeout*.
+    O_NONBLOCK never changed, yet it does not sleep in a write: a reader that stops reading cannot hold the call beyond
+    *timeout* (docs/feeding.md says how, and what another writer to the same terminal can do).
     A stream with a buffer of its own has to be flushed before.
 
-    *timeout* is the total in seconds; a deadline that is already past still writes what there is room for.
+    *timeout* is the total in seconds; a deadline that is already past still writes what there is room for, up to 1 MiB.
     *progress* is called with the count after each *block* bytes and at the end. *stop* ends the call from
     another thread; the count is then less than the size.
 
@@ -45,28 +46,31 @@ def feed(
     somebody has read it. Argument errors (TypeError, ValueError) come before the first byte.
     """
     number = descriptor_of(fd)
-    view = as_bytes(data)
     if operator.index(block) <= 0:
         raise ValueError(f"block is a positive number of bytes: {block}")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress is None or callable, not {progress!r:.100}")
     pump = Pump(stop)
     deadline = deadline_after(timeout)
-    flow: Feed | None = None
-    try:
-        pump.open()
-        flow = pump.feed(number, view[:block] if progress else view)
-        while True:
-            outcome = pump.run(deadline)
-            _check(flow, outcome, number, len(view))
-            if progress:
-                progress(flow.taken)
-            if outcome == STOPPED or flow.taken == len(view):
-                return flow.taken
-            flow.next(view[flow.taken :][:block])
-    except BaseException as exc:
-        exc.taken = flow.taken if flow else 0  # type: ignore[attr-defined]
-        raise
-    finally:
-        pump.close()
+    with as_bytes(data) as view:  # released even where an exception keeps this frame: data may be changed then
+        size = len(view)
+        flow: Feed | None = None
+        try:
+            pump.open()
+            flow = pump.feed(number, view, size if progress is None else block)
+            while True:
+                outcome = pump.run(deadline)
+                _check(flow, outcome, number, size)
+                if progress is not None:
+                    progress(flow.taken)
+                if outcome == STOPPED or flow.taken == size:
+                    return flow.taken
+                flow.next(size if lib.fdw_is_past(deadline) else block)
+        except BaseException as exc:
+            exc.taken = flow.taken if flow else 0  # type: ignore[attr-defined]
+            raise
+        finally:
+            pump.close()
 
 
 def as_bytes(data: Any) -> memoryview:

@@ -55,10 +55,17 @@ class Pump:
             raise TypeError(f"stop is None or a Stop, not {stop!r:.100}")
         self._stop = stop  # it must outlive the native pump
         self._native: Any = None
+        self._is_ready = False
+        self._borrowed: list[Any] = []  # buffers that native feeds write from
 
     def open(self) -> None:
         self._native = native(lib.fdw_pump_new(), lib.fdw_pump_free)
-        self._check(lib.fdw_pump_open(self._native, self._stop._native if self._stop else ffi.NULL))
+
+    def _get_ready(self) -> None:
+        """Open what the pump itself needs. Last, since it could get the number of a descriptor that was closed."""
+        if not self._is_ready:
+            self._check(lib.fdw_pump_open(self._native, self._stop._native if self._stop else ffi.NULL))
+            self._is_ready = True
 
     def source(self, fd: int, keep: _retention.Window | None, limit: int = -1) -> Source:
         """Drain *fd*, or a new pipe."""
@@ -68,11 +75,13 @@ class Pump:
         self._check(error[0], "preparing to drain", fd)
         return Source(source, fd)
 
-    def feed(self, fd: int, data: Any) -> Feed:
-        """Write *data*, a buffer, to *fd* or to a new pipe."""
+    def feed(self, fd: int, data: Any, first: int | None = None) -> Feed:
+        """Write *data*, a buffer, to *fd* or to a new pipe; *first* so many bytes of it."""
         error = ffi.new("int *")
-        view = ffi.from_buffer(data)
-        feed = lib.fdw_pump_feed(self._native, fd, view, len(view), error)
+        self._borrowed.append(ffi.from_buffer(data))  # in one step, so that an interrupt cannot keep it
+        view = self._borrowed[-1]
+        size = len(view) if first is None else min(first, len(view))
+        feed = lib.fdw_pump_feed(self._native, fd, view, size, error)
         self._check(error[0], "preparing to feed", fd)
         return Feed(feed, fd, view)
 
@@ -89,10 +98,12 @@ class Pump:
 
     def watch(self, pid: int, linger: float, linger_cap: float, *, required: bool) -> None:
         """Notice the exit of *pid* (0: it is gone already). *required*: the work is not done before it."""
+        self._get_ready()
         self._check(lib.fdw_pump_child(self._native, pid, linger, linger_cap, required))
 
     def run(self, deadline: int) -> int:
         """READY, DEADLINE or STOPPED."""
+        self._get_ready()
         while True:  # between two rounds the interpreter runs signal handlers
             outcome: int = lib.fdw_pump_run(self._native, deadline)
             if outcome != AGAIN:
@@ -109,10 +120,12 @@ class Pump:
         lib.fdw_pump_finish(self._native)
 
     def close(self) -> None:
-        """Give back what the pump owns, although an exception may keep this object for a while. Idempotent."""
+        """Give back what it owns and borrows, although an exception may keep this object for a while. Idempotent."""
         pump, self._native = self._native, None
         if pump is not None:
             ffi.release(pump)
+        while self._borrowed:
+            ffi.release(self._borrowed.pop())
 
     def _check(self, outcome: int, doing: str = "preparing the pump", fd: int | None = None) -> None:
         if outcome < 0:
@@ -133,17 +146,22 @@ class Feed:
         end: int = lib.fdw_feed_peer(self.native)
         return end
 
-    def next(self, data: Any) -> None:
-        """What follows, once all is taken."""
-        view = ffi.from_buffer(data)
-        lib.fdw_feed_next(self.native, view, len(view))
-        self._data = view
+    def next(self, size: int) -> None:
+        """So many bytes more of the data, once all are taken that were given."""
+        at = self.taken
+        lib.fdw_feed_next(self.native, self._data + at, min(size, len(self._data) - at))
 
     @property
     def taken(self) -> int:
         """Bytes that the descriptor took."""
         taken: int = lib.fdw_feed_result(self.native).taken
         return taken
+
+    @property
+    def last(self) -> int:
+        """The last byte that the descriptor took; -1: none."""
+        last: int = lib.fdw_feed_result(self.native).last
+        return last
 
     @property
     def read_by_child(self) -> int:

@@ -13,12 +13,11 @@ import subprocess
 from subprocess import PIPE
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from fdwait._core import deadline_after
+from fdwait._core import deadline_after, failure
 from fdwait._drain import LINGER, LINGER_CAP, printable
 from fdwait._feed import as_bytes
-from fdwait._interrupts import InterruptsHeld
 from fdwait._pump import DEADLINE, NEW_PIPE, READY, STOPPED, Collected, End, Feed, Pump, Source, check_keep, seconds
-from fdwait._starts import starting
+from fdwait._starts import Child, begin_start, end_start, hold_handlers, release_handlers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from fdwait._stop import Stop
 
 INTERRUPT_GRACE: Final = 0.1  # seconds that a child has to end by the Ctrl-C that it may have got, too
+NOT_TAKEN: Final = {0, errno.EPIPE, errno.ECONNRESET}  # a command may close its stdin early
 KILL_PATIENCE: Final = 1.0  # seconds that the kernel has to end a killed child
 FORCED: Final = {DEADLINE: End.TIMEOUT, STOPPED: End.STOPPED}  # the end of what was open at the kill
 
@@ -37,13 +37,15 @@ class Completed(subprocess.CompletedProcess[Any]):
     ``returncode`` is None where somebody else reaped the process, or it could not be killed.
     """
 
-    end: End
-    """The worse of ``stdout_end`` and ``stderr_end``, in the order of End. Only EOF means complete."""
+    end: End | None
+    """The worse of ``stdout_end`` and ``stderr_end``, in the order of End; None after an error.
+
+    Only EOF means complete."""
     stdout_end: End | None
     """Why stdout ended; None where it was not captured, or after an error."""
     stderr_end: End | None
     stdin_taken: int | None
-    """Bytes of the input that the command read; None without input."""
+    """Bytes of the input that were read, by the command or whom it gave its stdin to; None without input."""
     stdout_elided: int
     """Bytes of stdout that were left out by a Window."""
     stderr_elided: int
@@ -55,7 +57,7 @@ class Completed(subprocess.CompletedProcess[Any]):
         stdout: Any = None,
         stderr: Any = None,
         *,
-        end: End = End.EOF,
+        end: End | None = End.EOF,
         stdout_end: End | None = None,
         stderr_end: End | None = None,
         stdin_taken: int | None = None,
@@ -71,7 +73,8 @@ class Completed(subprocess.CompletedProcess[Any]):
         self.stderr_elided = stderr_elided
 
     def __repr__(self) -> str:
-        fields = [f"args={self.args!r}", f"returncode={self.returncode!r}", f"end={self.end.name}"]
+        end = self.end.name if self.end else "error"
+        fields = [f"args={self.args!r}", f"returncode={self.returncode!r}", f"end={end}"]
         for name in ("stdout", "stderr"):
             if getattr(self, name) is not None:
                 fields.append(f"{name}={getattr(self, name)!r}")
@@ -143,9 +146,8 @@ def check_status(completed: Completed) -> None:
     """Raise what *check* asks for."""
     error: Exception | None = None
     if completed.returncode is None:
-        error = OSError(
-            errno.ECHILD, f"the exit status of {completed.args!r:.100} is not known: somebody else reaped it"
-        )
+        why = "somebody else reaped it, or it could not be killed"
+        error = OSError(errno.ECHILD, f"the exit status of {completed.args!r:.100} is not known: {why}")
     elif completed.returncode:
         error = subprocess.CalledProcessError(completed.returncode, completed.args, completed.stdout, completed.stderr)
     if error:
@@ -179,17 +181,18 @@ class Command:
             raise ValueError("stdout and stderr arguments may not be used with capture_output.")
         if input is not None and self._popen_kwargs.get("stdin") is not None:
             raise ValueError("stdin and input arguments may not both be used.")
-        if self._popen_kwargs.get("stdin") == PIPE:
-            input = "" if self._codec else b""  # noqa: A001 -- nothing is fed: it ends at once
         self._args = args
         self._input = None if input is None else self._encoded(input)
+        self._counts_input = input is not None
+        if self._popen_kwargs.get("stdin") == PIPE:
+            self._input = b""  # it ends at once
         self._wanted = {"stdout": stdout, "stderr": stderr}
         self._keep = keep
         self._linger = linger
         self._pass_on = pass_on or {}
 
         self._pump = Pump(stop)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._feed: Feed | None = None
         self._sources: dict[str, Source] = {}
         self._passed: dict[str, Feed] = {}
@@ -197,8 +200,11 @@ class Command:
         self._is_watched = self._is_over = False
         self._cut: set[str] = set()  # the streams that were open when it was killed
         self._returncode: int | None = None
+        # For whoever passes the streams on:
         self.totals: dict[str, int] = {}
-        self.errors: dict[str, str | None] = dict.fromkeys(("stdout", "stderr"))  # of what they are passed on to
+        self.passed_on: dict[str, int] = {}
+        self.last_passed_on: dict[str, int] = {}
+        self.passing_errors: dict[str, str | None] = dict.fromkeys(("stdout", "stderr"))
 
     def run(self, timeout: float | None) -> Completed:
         deadline = deadline_after(timeout)
@@ -207,11 +213,18 @@ class Command:
             self._outcome = self._pump.run(deadline)
             self._end()
             completed = self._completed()
-        except BaseException as exc:  # an interrupt may come anywhere, also when the result was there
-            self._abort(exc)
-            raise
+        except BaseException as exc:  # noqa: BLE001 -- an interrupt may come anywhere, also when the result was there
+            error = exc
+            try:
+                hold_handlers()
+            except BaseException as another:  # noqa: BLE001 -- they are held, but one was on its way
+                error = another
+            self._abort(error)
+            raise error  # noqa: B904
         finally:
             self._pump.close()
+            if isinstance(self._input, memoryview):
+                self._input.release()
         if self._outcome == DEADLINE:
             raise self._expired(completed, timeout)
         return completed
@@ -220,14 +233,17 @@ class Command:
 
     def _start(self) -> None:
         self._pump.open()
-        with starting():
+        try:
+            begin_start()
+            hold_handlers()
             ends = self._open_pipes()
             # It is ours before it has a child: an exception in the middle of the start finds it.
-            self._process = process = subprocess.Popen.__new__(subprocess.Popen)
-            with InterruptsHeld():
-                process.__init__(self._args, **self._popen_kwargs, **self._text, **ends)  # type: ignore[misc]
-            self._pump.started()
-        self._watch()
+            self._process = process = Child.__new__(Child)
+            process.__init__(self._args, **self._popen_kwargs, **self._text, **ends)  # type: ignore[misc]
+            self._watch()
+        finally:
+            end_start()
+            release_handlers()
 
     def _open_pipes(self) -> dict[str, Any]:
         """What the child gets as its standard streams."""
@@ -253,6 +269,7 @@ class Command:
 
     def _watch(self) -> None:
         assert self._process
+        self._pump.started()
         self._pump.watch(self._process.pid, *self._linger, required=True)
         self._is_watched = True
 
@@ -265,17 +282,29 @@ class Command:
         else:
             self._kill()
         for name, passed in self._passed.items():
-            self.errors[name] = os.strerror(passed.error) if passed.error else None
+            self.passing_errors[name] = os.strerror(passed.error) if passed.error else None
         for name, source in self._sources.items():
-            if self.errors[name] is None:
+            if self.passing_errors[name] is None:
                 source.check()
+        if self._feed and self._feed.error not in NOT_TAKEN:
+            raise failure(-self._feed.error, "feeding the command", None)
 
     def _kill(self) -> None:
-        self._cut = {name for name, source in self._sources.items() if source.end in {None, End.TIMEOUT, End.STOPPED}}
-        self._pump.signal(signal.SIGKILL, group=self._leads_a_group())
+        self._cut |= {name for name, source in self._sources.items() if source.end in {None, End.TIMEOUT, End.STOPPED}}
         self._pump.finish()
+        if not self._is_watched:
+            self._kill_blindly()
+            return
+        self._pump.signal(signal.SIGKILL, group=self._leads_a_group())
         if self._pump.run(deadline_after(KILL_PATIENCE)) == READY:
             self._reap()
+
+    def _kill_blindly(self) -> None:
+        """There was no memory to watch it."""
+        assert self._process
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._reap()
+        self._pump.run(deadline_after(0))
 
     def _leads_a_group(self) -> bool:
         return bool(self._popen_kwargs.get("start_new_session")) or self._popen_kwargs.get("process_group") == 0
@@ -291,50 +320,67 @@ class Command:
         self._is_over = True
         self._process.returncode = self._returncode or 0  # the Popen has nothing left to do
 
-    def _abort(self, exc: BaseException) -> None:
+    def _abort(self, error: BaseException) -> None:
+        """End what was started, with signal handlers held, and let the exception carry what there is."""
+        try:
+            if self._has_started():
+                self._abandon(is_interrupt=isinstance(error, KeyboardInterrupt))
+                error.completed = self._completed(raw=True)  # type: ignore[attr-defined]
+        finally:
+            try:
+                release_handlers()
+            except KeyboardInterrupt:  # pressed twice
+                if not isinstance(error, KeyboardInterrupt):
+                    raise
+
+    def _has_started(self) -> bool:
         process = self._process
-        if not process or getattr(process, "pid", None) is None:
-            return
-        if process.returncode is not None and not self._is_over:
-            return  # it could not be executed, and Popen has reaped it
-        interrupted = isinstance(exc, KeyboardInterrupt)
+        if not process or process.pid is None:
+            return False
+        if self._is_watched:
+            return True
+        try:
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # it could not be executed, and Popen has reaped it
+            return False
+        return True
+
+    def _abandon(self, *, is_interrupt: bool) -> None:
         if not self._is_over:
             if not self._is_watched:
-                with contextlib.suppress(OSError):  # EBUSY: the interrupt came just behind it
+                with contextlib.suppress(OSError, MemoryError):
                     self._watch()
-            if interrupted:
-                self._wait_a_moment()
+            if is_interrupt and self._is_watched and self._pump.run(deadline_after(INTERRUPT_GRACE)) == READY:
+                self._reap()
             if not self._is_over:
                 self._kill()
-        self._outcome = STOPPED if interrupted else READY
-        exc.completed = self._completed(raw=True)  # type: ignore[attr-defined]
-
-    def _wait_a_moment(self) -> None:
-        with contextlib.suppress(KeyboardInterrupt):  # whoever presses it twice does not want to wait
-            if self._pump.run(deadline_after(INTERRUPT_GRACE)) == READY:
-                self._reap()
+        if is_interrupt:
+            self._outcome = STOPPED
 
     # ---- result ----
 
     def _completed(self, *, raw: bool = False) -> Completed:
         """*raw*: bytes also in text mode, and without what there is no memory for."""
         forced = FORCED.get(self._outcome)
-        worst = forced or End.EOF
         fields: dict[str, Any] = {}
+        ends: list[End | None] = [forced or End.EOF]
         for name, source in self._sources.items():
             kept = _collected(source) if raw else source.collect()
             end = forced if name in self._cut else kept.end
-            if end and end.value > worst.value:
-                worst = end
+            ends.append(end)
             fields[name] = kept.data() if raw or not self._codec else kept.text(self._decoder(end))
             fields[f"{name}_end"] = end
             fields[f"{name}_elided"] = kept.elided
             self.totals[name] = kept.total
-        taken = self._feed.read_by_child if self._feed else None
-        return Completed(self._args, self._returncode, end=worst, stdin_taken=taken, **fields)
+        for name, passed in self._passed.items():
+            self.passed_on[name], self.last_passed_on[name] = passed.taken, passed.last
+        taken = self._feed.read_by_child if self._feed and self._counts_input else None
+        return Completed(self._args, self._returncode, end=_worst(ends), stdin_taken=taken, **fields)
 
     def _encoded(self, given: Any) -> Any:
         if self._codec is None:
+            if given == "":
+                return b""
             if isinstance(given, str):
                 raise TypeError("input is bytes here: pass text=True, or an encoding, for str")
             return as_bytes(given)
@@ -346,7 +392,7 @@ class Command:
         """Text as subprocess.run() makes it. What was cut short may end within a character, and says so."""
         assert self._codec
         encoding, errors = self._codec
-        if end is not End.EOF and errors == "strict":
+        if (end is not End.EOF or self._outcome != READY) and errors == "strict":
             errors = "backslashreplace"
         return lambda data: data.decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
 
@@ -358,6 +404,12 @@ class Command:
             error.add_note("The process could not be killed and is still there.")
         error.completed = completed  # type: ignore[attr-defined]
         return error
+
+
+def _worst(ends: list[End | None]) -> End | None:
+    """The last one in the order of End; None, an error, is worse than all."""
+    known = [end for end in ends if end]
+    return max(known, key=lambda end: end.value) if len(known) == len(ends) else None
 
 
 def _collected(source: Source) -> Collected:
@@ -372,7 +424,9 @@ def _codec(text: dict[str, Any], popen_kwargs: dict[str, Any]) -> tuple[str, str
     encoding, errors = text["encoding"], text["errors"]
     if not (encoding or errors or text["text"] or popen_kwargs.get("universal_newlines")):
         return None
-    codec = encoding or locale.getpreferredencoding(do_setlocale=False), errors or "strict"
+    if encoding in {None, "locale"}:
+        encoding = locale.getpreferredencoding(do_setlocale=False)
+    codec = encoding, errors or "strict"
     codecs.lookup(codec[0])
     codecs.lookup_error(codec[1])
     return codec

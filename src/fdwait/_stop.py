@@ -6,7 +6,7 @@ from fdwait._core import lib, native
 
 
 class Stop:
-    """Ends drain() and its like from another thread: they come back with End.STOPPED and what they have.
+    """Ends drain(), feed() and run() from another thread: they come back with End.STOPPED and what they have.
 
     One Stop may be given to any number of calls, at once or one after the other. It stays set until
     ``clear()``: a call that begins after ``set()`` ends at once, so none is missed. It owns no descriptor.

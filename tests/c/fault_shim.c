@@ -5,6 +5,7 @@
  * Python itself calls goes through untouched. A test sets it up through ctypes:
  *   fault_range(low, high)          where the code of the module lies
  *   fault_set(name, errno, nth)     the nth call of that name from now on fails; counts start again
+ *   fault_always(name, errno)       beside that, every call of that name fails; 0: not any more
  *   fault_seen(name), fault_hits(name), fault_name(i)
  *
  * With FAULT_NO_DESCRIPTOR in the environment, every call of fdwait that would make a descriptor fails with EMFILE,
@@ -31,6 +32,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #ifndef SYS_pidfd_open /* kernel headers before Linux 5.3 */
@@ -39,7 +41,7 @@
 
 struct fault {
     const char *name;
-    int error, nth;
+    int error, nth, always;
     atomic_int seen, hits;
 };
 
@@ -55,12 +57,19 @@ static struct fault faults[] = {
     {.name = "readv"},
     {.name = "preadv2"},
     {.name = "recvmsg"},
+    {.name = "write"},
+    {.name = "pwritev2"},
+    {.name = "send"},
     {.name = "fcntl_getfd"},
+    {.name = "fcntl_getfl"},
+    {.name = "fcntl_setfl"},
     {.name = "fcntl_dupfd"},
     {.name = "fcntl_getpipesz"},
     {.name = "fcntl_setpipesz"},
     {.name = "fstat"},
-    {.name = "ioctl"},
+    {.name = "ioctl_fionread"},
+    {.name = "ioctl_tiocgptn"},
+    {.name = "tcgetattr"},
     {.name = "pidfd_open"},
     {.name = "waitid"},
     {.name = "kill"},
@@ -113,6 +122,11 @@ void fault_set(const char *name, int error, int nth)
     }
 }
 
+void fault_always(const char *name, int error)
+{
+    find(name)->always = error;
+}
+
 int fault_seen(const char *name)
 {
     return atomic_load(&find(name)->seen);
@@ -147,10 +161,14 @@ static int fails(const char *name, void *caller)
     if (!name || (uintptr_t)caller < code_low || (uintptr_t)caller >= code_high)
         return 0;
     struct fault *f = find(name);
-    if (atomic_fetch_add(&f->seen, 1) + 1 != f->nth)
+    if (atomic_fetch_add(&f->seen, 1) + 1 == f->nth) {
+        atomic_fetch_add(&f->hits, 1);
+        errno = f->error;
+        return 1;
+    }
+    if (!f->always)
         return 0;
-    atomic_fetch_add(&f->hits, 1);
-    errno = f->error;
+    errno = f->always;
     return 1;
 }
 
@@ -189,6 +207,9 @@ WRAP(int, pselect, "pselect",
      (n, r, w, x, t, mask), -1)
 WRAP(ssize_t, readv, "readv", (int fd, const struct iovec *iov, int n), (fd, iov, n), -1)
 WRAP(ssize_t, recvmsg, "recvmsg", (int fd, struct msghdr *msg, int flags), (fd, msg, flags), -1)
+WRAP(ssize_t, write, "write", (int fd, const void *data, size_t size), (fd, data, size), -1)
+WRAP(ssize_t, send, "send", (int fd, const void *data, size_t size, int flags), (fd, data, size, flags), -1)
+WRAP(int, tcgetattr, "tcgetattr", (int fd, struct termios *t), (fd, t), -1)
 WRAP(int, fstat, "fstat", (int fd, struct stat *st), (fd, st), -1)
 WRAP(int, __fxstat, "fstat", (int version, int fd, struct stat *st), (version, fd, st), -1) /* glibc < 2.33 */
 WRAP(int, getsockopt, "getsockopt", (int fd, int level, int name, void *value, socklen_t *size),
@@ -214,6 +235,10 @@ static const char *fcntl_name(int command)
     switch (command) {
     case F_GETFD:
         return "fcntl_getfd";
+    case F_GETFL:
+        return "fcntl_getfl";
+    case F_SETFL:
+        return "fcntl_setfl";
     case F_DUPFD_CLOEXEC:
         return "fcntl_dupfd";
     case F_GETPIPE_SZ:
@@ -223,6 +248,11 @@ static const char *fcntl_name(int command)
     default:
         return NULL;
     }
+}
+
+static const char *ioctl_name(unsigned long request)
+{
+    return request == FIONREAD ? "ioctl_fionread" : request == TIOCGPTN ? "ioctl_tiocgptn" : NULL;
 }
 
 #define WRAP_ONE_MORE(type, function, name, first, second)                                                   \
@@ -248,11 +278,20 @@ typedef int ioctl_request;
 
 WRAP_ONE_MORE(int, fcntl, fcntl_name(command), int, void *)
 WRAP_ONE_MORE(int, fcntl64, fcntl_name(command), int, void *)
-WRAP_ONE_MORE(int, ioctl, "ioctl", ioctl_request, void *)
+WRAP_ONE_MORE(int, ioctl, ioctl_name((unsigned)command), ioctl_request, void *)
 
 static const char *syscall_name(long number)
 {
-    return number == SYS_preadv2 ? "preadv2" : number == SYS_pidfd_open ? "pidfd_open" : NULL;
+    switch (number) {
+    case SYS_preadv2:
+        return "preadv2";
+    case SYS_pwritev2:
+        return "pwritev2";
+    case SYS_pidfd_open:
+        return "pidfd_open";
+    default:
+        return NULL;
+    }
 }
 
 long syscall(long number, ...)

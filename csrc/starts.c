@@ -1,0 +1,103 @@
+/*
+ * Starts of processes and Python's forks exclude each other.
+ *
+ * A worker that is forked while a start is between making its pipes and the exec has copies of them, for as long as it
+ * lives: the start would wait for an end of file that comes with the worker's exit. Close-on-exec does not help, as
+ * a worker does not exec. Starts may overlap each other: each of them execs.
+ *
+ * Each kind lets those of the other go that came before. Neither waits for ever: a fork hook of the host may take a lock
+ * that another thread holds while it starts a command, and then going on is better than not.
+ */
+#include "fdwait.h"
+
+#include "clock.h"
+#include "process.h"
+
+#define PATIENCE (2 * NS_PER_S) /* starts and forks take milliseconds */
+
+static struct {
+    unsigned starts, forks; /* under way */
+    unsigned starts_waiting, forks_waiting;
+    unsigned starts_admitted; /* of those that wait: they go before the next fork */
+} now;
+
+static _Thread_local struct {
+    unsigned starts, forks;
+} mine;
+
+static struct fork_hook hook;
+
+static void start_afresh(struct fork_hook *unused)
+{
+    (void)unused;
+    now.starts = now.forks = now.starts_waiting = now.forks_waiting = now.starts_admitted = 0;
+    mine.starts = mine.forks = 0;
+}
+
+static int start_may_go(void)
+{
+    return !now.forks && (!now.forks_waiting || now.starts_admitted);
+}
+
+int64_t fdw_start_patience(void)
+{
+    return clock_after(clock_now(), PATIENCE);
+}
+
+int fdw_start_begin(int64_t patience)
+{
+    int64_t slice = process_slice(SLEEP_SLICE), until = min64(patience, slice);
+    process_lock();
+    process_add_hook_once(&hook, start_afresh);
+    now.starts_waiting++;
+    while (!start_may_go() && clock_now() < until)
+        process_wait_until(until);
+    int goes = start_may_go() || clock_now() >= patience;
+    now.starts_waiting--;
+    if (now.starts_admitted && (goes || now.starts_admitted > now.starts_waiting))
+        now.starts_admitted--;
+    if (goes) {
+        now.starts++;
+        mine.starts++;
+    }
+    process_unlock();
+    return goes ? FDW_READY : FDW_AGAIN;
+}
+
+void fdw_start_end(void)
+{
+    if (!mine.starts)
+        return;
+    process_lock();
+    mine.starts--;
+    now.starts--;
+    process_wake_all();
+    process_unlock();
+}
+
+void fdw_fork_begin(void)
+{
+    if (mine.starts) /* that fork is part of the start: preexec_fn */
+        return;
+    int64_t patience = fdw_start_patience();
+    process_lock();
+    now.forks_waiting++;
+    while ((now.starts || now.starts_admitted) && clock_now() < patience)
+        process_wait_until(patience);
+    now.forks_waiting--;
+    now.forks++;
+    mine.forks++;
+    process_unlock();
+}
+
+void fdw_fork_end(void)
+{
+    if (!mine.forks)
+        return;
+    process_lock();
+    mine.forks--;
+    now.forks--;
+    now.starts_admitted = now.starts_waiting;
+    process_wake_all();
+    process_unlock();
+}
