@@ -114,8 +114,22 @@ int os_watch_exit(struct poller *p, pid_t pid, void *tag)
     return -ENOSYS; /* kqueue.c has EVFILT_PROC; beside it there is nothing */
 }
 
-/* macOS has no condition that counts in the monotonic clock, but one that is told a span. And no sigtimedwait(2): there two
- * threads that see one signal of the process pending could both wait for it. */
+/* Without sigtimedwait(2) two threads that see one signal of the process pending could both wait for it. */
+#if defined(__APPLE__) || defined(__OpenBSD__)
+void os_take_pending(const sigset_t *signals)
+{
+    int taken;
+    sigwait(signals, &taken);
+}
+#else
+void os_take_pending(const sigset_t *signals)
+{
+    static const struct timespec at_once;
+    sigtimedwait(signals, NULL, &at_once);
+}
+#endif
+
+/* macOS has no condition that counts in the monotonic clock, but one that is told a span. */
 #ifdef __APPLE__
 int os_cond_init(pthread_cond_t *cond)
 {
@@ -126,12 +140,6 @@ static void wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t dead
 {
     struct timespec left = clock_left(deadline);
     pthread_cond_timedwait_relative_np(cond, lock, &left);
-}
-
-void os_take_pending(const sigset_t *signals)
-{
-    int taken;
-    sigwait(signals, &taken);
 }
 #else
 int os_cond_init(pthread_cond_t *cond)
@@ -150,12 +158,6 @@ static void wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t dead
 {
     struct timespec at = {.tv_sec = (time_t)(deadline / NS_PER_S), .tv_nsec = (long)(deadline % NS_PER_S)};
     pthread_cond_timedwait(cond, lock, &at);
-}
-
-void os_take_pending(const sigset_t *signals)
-{
-    static const struct timespec at_once;
-    sigtimedwait(signals, NULL, &at_once);
 }
 #endif
 
