@@ -925,6 +925,13 @@ def problem_in(call: Callable[[], object]) -> str | None:
     return None
 
 
+def close_pidfds(numbers: set[str]) -> None:
+    """The watch of an exit that is said to be closed is not closed again: its number might be another file's."""
+    for number in numbers:
+        if "pidfd" in os.readlink(f"/proc/self/fd/{number}"):
+            os.close(int(number))
+
+
 def attempt(shim: Shim, scenario: Callable[[Fault], None], name: str, error: int, nth: int) -> None:
     before = open_files()
     shim.set(name, error, nth)
@@ -933,6 +940,8 @@ def attempt(shim: Shim, scenario: Callable[[Fault], None], name: str, error: int
     shim.set()
     left = children_left()
     problem = problem or left
+    if (name, error) == ("fcntl_getfd", EBADF):
+        close_pidfds(set(open_files()) - set(before))
     if problem is None and (after := open_files()) != before:
         problem = f"descriptors before {before}, after {after}"
     if problem is None and (after := blocked_signals()) != SIGNALS:

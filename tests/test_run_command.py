@@ -226,8 +226,14 @@ def test_a_signal_at_any_moment_leaves_no_child(own: Owner, rounds: Callable[[in
 
 
 def test_standard_error_is_closed() -> None:
-    shell = ["sh", "-c", '"$@" 2>&-', "sh", sys.executable, "-m", "fdwait", "run", "--", "echo", "hi"]
-    done = subprocess.run(shell, check=False, capture_output=True, timeout=50)
+    code = """
+        import os, sys
+        from fdwait.__main__ import main
+        os.close(2)
+        sys.stderr = None  # as the interpreter has it, if it is closed from the start
+        sys.exit(main(["run", "--", "echo", "hi"]))
+        """
+    done = subprocess.run(program(code), check=False, stdout=subprocess.PIPE, timeout=50)
     assert (done.returncode, done.stdout) == (126, b"")
 
 

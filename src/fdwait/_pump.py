@@ -122,10 +122,12 @@ class Pump:
     def close(self) -> None:
         """Give back what it owns and borrows, although an exception may keep this object for a while. Idempotent."""
         pump, self._native = self._native, None
-        if pump is not None:
-            ffi.release(pump)
-        while self._borrowed:
-            ffi.release(self._borrowed.pop())
+        try:
+            if pump is not None:
+                ffi.release(pump)
+        finally:  # an interrupt, if there was one, came after the release
+            while self._borrowed:
+                ffi.release(self._borrowed.pop())
 
     def _check(self, outcome: int, doing: str = "preparing the pump", fd: int | None = None) -> None:
         if outcome < 0:
