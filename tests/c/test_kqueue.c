@@ -15,12 +15,10 @@ static char tag_a, tag_b;
 
 static int pipe_ends[2];
 
-static struct poller opened(void)
+static void opened(struct poller *p)
 {
-    struct poller p = {.fd = -1};
     fake_reset();
-    CHECK(poller_open_with(&p, &fdw_kqueue) == 0);
-    return p;
+    CHECK(poller_open_with(p, &fdw_kqueue) == 0);
 }
 
 static int set(struct poller *p, int fd, int events)
@@ -67,7 +65,8 @@ static void test_the_kqueue_is_close_on_exec_and_above_the_standard_streams(void
 {
     int saved = dup(STDIN_FILENO);
     close(STDIN_FILENO);
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     CHECK(p.fd > STDERR_FILENO);
     CHECK(fcntl(p.fd, F_GETFD) & FD_CLOEXEC);
     CHECK(!is_open(STDIN_FILENO));
@@ -80,7 +79,8 @@ static void test_the_kqueue_is_close_on_exec_and_above_the_standard_streams(void
 
 static void test_every_change_asks_for_a_receipt(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     CHECK(set(&p, pipe_ends[0], FDW_READ) == 0);
     CHECK(p.ops->check(&p, pipe_ends[0], FDW_READ, &tag_a) == 0);
     p.ops->wake(&p);
@@ -104,7 +104,8 @@ static void test_errors_of_registration(void)
         int fd = cases[i].events == FDW_READ ? pipe_ends[0] : pipe_ends[1];
         /* Alone, and as kernels send it that leave the flags of the change beside the error. */
         for (int flags = 0; flags <= EV_ADD; flags += EV_ADD) {
-            struct poller p = opened();
+            struct poller p;
+            opened(&p);
             fake_receipt(cases[i].filter, cases[i].error, flags);
             CHECK(set(&p, fd, cases[i].events) == cases[i].result);
             poller_close(&p);
@@ -114,7 +115,8 @@ static void test_errors_of_registration(void)
 
 static void test_a_receipt_with_many_flags_and_no_error_is_success(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     fake_receipt(EVFILT_READ, 0, EV_ADD | EV_ENABLE | EV_RECEIPT);
     CHECK(set(&p, pipe_ends[0], FDW_READ) == 0);
     poller_close(&p);
@@ -122,7 +124,8 @@ static void test_a_receipt_with_many_flags_and_no_error_is_success(void)
 
 static void test_a_closed_descriptor_is_ebadf_for_writing_too(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     int fd = dup(pipe_ends[1]);
     close(fd);
     CHECK(set(&p, fd, FDW_WRITE) == -EBADF);
@@ -132,7 +135,8 @@ static void test_a_closed_descriptor_is_ebadf_for_writing_too(void)
 static void test_nothing_stays_registered_after_an_error(void)
 {
     int both[2] = {0, 0};
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     fake_receipt(EVFILT_WRITE, EPIPE, 0);
     CHECK(set(&p, pipe_ends[1], FDW_READ | FDW_WRITE) == -EPERM);
     for (int i = 0; i < 2; i++) {
@@ -145,7 +149,8 @@ static void test_nothing_stays_registered_after_an_error(void)
 
 static void test_an_interrupted_change_was_applied(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     int before = fake.n_changes;
     fake_fail(EINTR);
     CHECK(set(&p, pipe_ends[0], FDW_READ) == 0);
@@ -158,7 +163,8 @@ static void test_an_interrupted_change_was_applied(void)
 
 static void test_taking_off_what_is_not_there_is_no_error(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     fake_receipt(EVFILT_WRITE, ENOENT, 0);
     CHECK(set(&p, pipe_ends[0], FDW_READ) == 0);
     fake_receipt(EVFILT_READ, ENOENT, 0);
@@ -171,7 +177,8 @@ static void test_files_and_directories_are_never_registered(void)
 {
     static const char *const paths[] = {"/", __FILE__};
     for (size_t i = 0; i < 2; i++) {
-        struct poller p = opened();
+        struct poller p;
+        opened(&p);
         int before = fake.n_changes;
         int fd = open(paths[i], O_RDONLY);
         CHECK(fd >= 0);
@@ -187,7 +194,8 @@ static void test_files_and_directories_are_never_registered(void)
 
 static void test_two_filters_of_one_descriptor_are_one_answer(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     struct ready ready[8];
     struct kevent told[3] = {event(5, EVFILT_READ, 0, &tag_a), event(6, EVFILT_READ, 0, &tag_b),
                              event(5, EVFILT_WRITE, 0, &tag_a)};
@@ -201,7 +209,8 @@ static void test_two_filters_of_one_descriptor_are_one_answer(void)
 
 static void test_end_of_file_is_readable_also_with_data_pending(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     struct ready ready[2];
     struct kevent e = event(5, EVFILT_READ, EV_EOF, &tag_a);
     e.data = 100;
@@ -213,7 +222,8 @@ static void test_end_of_file_is_readable_also_with_data_pending(void)
 
 static void test_an_error_in_a_wait_is_neither_readable_nor_writable(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     struct ready ready[2];
     struct kevent e = event(5, EVFILT_READ, EV_ERROR | EV_ADD, &tag_a);
     e.data = EBADF;
@@ -225,7 +235,8 @@ static void test_an_error_in_a_wait_is_neither_readable_nor_writable(void)
 
 static void test_a_wake_ends_the_wait_and_names_nothing(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     struct ready ready[2];
     struct kevent e = event(0, EVFILT_USER, 0, NULL);
     p.ops->wake(&p);
@@ -240,7 +251,8 @@ static void test_a_wake_ends_the_wait_and_names_nothing(void)
 static void test_timeouts_are_ones_every_kernel_takes(void)
 {
     static const int64_t deadlines[] = {INT64_MIN, 0, 1, FDW_FOREVER - 1, FDW_FOREVER};
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     struct ready ready[1];
     for (size_t i = 0; i < sizeof deadlines / sizeof *deadlines; i++) {
         CHECK(p.ops->wait(&p, ready, 1, deadlines[i]) == 0);
@@ -253,7 +265,8 @@ static void test_timeouts_are_ones_every_kernel_takes(void)
 
 static void test_an_interrupted_wait_says_so(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     struct ready ready[1];
     fake_fail(EINTR);
     CHECK(p.ops->wait(&p, ready, 1, FDW_FOREVER) == -EINTR);
@@ -262,7 +275,8 @@ static void test_an_interrupted_wait_says_so(void)
 
 static void test_a_look_confirms_that_the_descriptor_is_open(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     int fd = dup(pipe_ends[0]);
     struct kevent e = event(fd, EVFILT_READ, 0, &tag_a);
     fake_event(&e);
@@ -278,7 +292,8 @@ static void test_a_forgotten_registration_is_found_out(void)
 {
     static const int errors[] = {ENOENT, EBADF};
     for (size_t i = 0; i < 2; i++) {
-        struct poller p = opened();
+        struct poller p;
+        opened(&p);
         CHECK(set(&p, pipe_ends[0], FDW_READ) == 0);
         CHECK(p.ops->check(&p, pipe_ends[0], FDW_READ, &tag_a) == 0);
         CHECK(fake_change(0)->flags & EV_ENABLE && !(fake_change(0)->flags & EV_ADD));
@@ -291,7 +306,8 @@ static void test_a_forgotten_registration_is_found_out(void)
 static void test_the_exit_of_a_process(void)
 {
     static const int errors[] = {ESRCH, EPERM, ENOMEM};
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     CHECK(p.ops->watch_exit(&p, getpid(), &tag_b) == 0);
     const struct kevent *c = fake_change(0);
     CHECK(c->filter == EVFILT_PROC && c->ident == (uintptr_t)getpid() && c->udata == &tag_b);
@@ -305,7 +321,8 @@ static void test_the_exit_of_a_process(void)
 
 static void test_the_number_is_not_closed_in_a_child(void)
 {
-    struct poller p = opened();
+    struct poller p;
+    opened(&p);
     int fd = p.fd;
     p.ops->in_child(&p);
     CHECK(is_open(fd));
