@@ -30,6 +30,9 @@ LIMITS = {
     r"test_descriptors.py::test_(b036|b040|numbers_0_to_2|limit)\w*": COUNT,
     r"test_waiter.py::test_a_(waiter_costs|dropped_waiter)\w*": COUNT,
     r"test_stop.py::test_stops_cost_no_descriptor_each": COUNT,
+    r"test_feed_ends.py::test_(a_number_that_another|the_main_thread_notices_sooner|b038)\w*": CLOSED,
+    r"test_run_processes.py::test_(few_free|somebody_closes|a_worker_keeps)\w*": COUNT,
+    r"test_run_signals.py": COUNT,
     r"test_threads.py": THREADS,
 }
 
