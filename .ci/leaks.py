@@ -75,12 +75,43 @@ def waits() -> None:
         raise AssertionError("a closed descriptor was waited on")
 
 
+def feeds() -> None:
+    r, w = os.pipe()
+    fdwait.feed(w, b"x" * 1000, block=100, progress=lambda _: None, stop=Stop())
+    for data, timeout in (b"x" * 1_000_000, 0), (b"x" * 1_000_000, 0.01):
+        try:
+            fdwait.feed(w, data, timeout=timeout)
+        except TimeoutError:
+            pass
+        else:
+            raise AssertionError("a full pipe took it")
+    os.close(r)
+    os.close(w)
+    try:
+        fdwait.feed(w, b"x")
+    except OSError:
+        pass
+    else:
+        raise AssertionError("a closed descriptor was fed")
+
+
+def runs() -> None:
+    fdwait.run(["cat"], input=b"x" * 1_000_000, keep=Window(head=10, tail=100_000), stop=Stop())
+    for command, error in (["sleep", "9"], subprocess.TimeoutExpired), (["/no/such"], OSError):
+        try:
+            fdwait.run(command, input=b"x" * 1_000_000, timeout=0.05)
+        except error:
+            pass
+        else:
+            raise AssertionError(f"{command} ran")
+
+
 def found_leaks() -> bool:
     gc.collect()
     return bool(ctypes.CDLL(None).__lsan_do_recoverable_leak_check())
 
 
-WAYS = [drains, drains_of_a_process, drains_cut_short, waits]
+WAYS = [drains, drains_of_a_process, drains_cut_short, waits, feeds, runs]
 
 for way in WAYS * 3:
     way()
