@@ -8,6 +8,8 @@
  * Each kind lets those of the other go that came before. Neither waits for ever: a fork hook of the host may take a lock
  * that another thread holds while it starts a command, and then going on is better than not.
  */
+#include <pthread.h>
+
 #include "fdwait.h"
 
 #include "clock.h"
@@ -21,9 +23,32 @@ static struct {
     unsigned starts_admitted; /* of those that wait: they go before the next fork */
 } now;
 
-static _Thread_local struct {
-    unsigned starts, forks;
-} mine;
+/* How many of each this thread has begun, as one number: A_START and A_FORK are added up. Not a _Thread_local, which
+ * LeakSanitizer crashes on in a module that was loaded late. */
+static pthread_key_t mine;
+
+#define A_START ((uintptr_t)1)
+#define A_FORK ((uintptr_t)1 << 16)
+
+static uintptr_t my_starts(void)
+{
+    return (uintptr_t)pthread_getspecific(mine) % A_FORK;
+}
+
+static uintptr_t my_forks(void)
+{
+    return (uintptr_t)pthread_getspecific(mine) / A_FORK;
+}
+
+static void add_to_mine(uintptr_t what)
+{
+    pthread_setspecific(mine, (void *)((uintptr_t)pthread_getspecific(mine) + what));
+}
+
+__attribute__((constructor)) static void make_key(void)
+{
+    pthread_key_create(&mine, NULL);
+}
 
 static struct fork_hook hook;
 
@@ -31,7 +56,7 @@ static void start_afresh(struct fork_hook *unused)
 {
     (void)unused;
     now.starts = now.forks = now.starts_waiting = now.forks_waiting = now.starts_admitted = 0;
-    mine.starts = mine.forks = 0;
+    pthread_setspecific(mine, NULL);
 }
 
 static int start_may_go(void)
@@ -58,7 +83,7 @@ int fdw_start_begin(int64_t patience)
         now.starts_admitted--;
     if (goes) {
         now.starts++;
-        mine.starts++;
+        add_to_mine(A_START);
     }
     process_unlock();
     return goes ? FDW_READY : FDW_AGAIN;
@@ -66,10 +91,10 @@ int fdw_start_begin(int64_t patience)
 
 void fdw_start_end(void)
 {
-    if (!mine.starts)
+    if (!my_starts())
         return;
     process_lock();
-    mine.starts--;
+    add_to_mine(-A_START);
     now.starts--;
     process_wake_all();
     process_unlock();
@@ -77,7 +102,7 @@ void fdw_start_end(void)
 
 void fdw_fork_begin(void)
 {
-    if (mine.starts) /* that fork is part of the start: preexec_fn */
+    if (my_starts()) /* that fork is part of the start: preexec_fn */
         return;
     int64_t patience = fdw_start_patience();
     process_lock();
@@ -86,16 +111,16 @@ void fdw_fork_begin(void)
         process_wait_until(patience);
     now.forks_waiting--;
     now.forks++;
-    mine.forks++;
+    add_to_mine(A_FORK);
     process_unlock();
 }
 
 void fdw_fork_end(void)
 {
-    if (!mine.forks)
+    if (!my_forks())
         return;
     process_lock();
-    mine.forks--;
+    add_to_mine(-A_FORK);
     now.forks--;
     now.starts_admitted = now.starts_waiting;
     process_wake_all();
