@@ -48,15 +48,17 @@ int fdw_is_past(int64_t deadline);
  * the call. Zero: none. */
 void fdw_main_thread(uintptr_t thread);
 
-/* Between the first two, handlers of signals wait; they run when they are released. Only in the main thread; not nested. */
-void fdw_handlers_hold(void);
+/* Between the two, the handlers of these signals (bit 0 is signal 1) wait; they run when they are released. In the main
+ * thread only, and not nested. */
+void fdw_handlers_hold(uint64_t signals);
 void fdw_handlers_release(void);
 
 /* A start of a process, from before its pipes are made until its exec, and a fork of the host's exclude each other. Each
- * waits for the other kind two seconds at most. fdw_start_begin: FDW_READY, FDW_AGAIN; with fdw_start_patience() of when
- * it was first called. An end without its begin does nothing, nor does a fork within a start. */
+ * waits for the other kind two seconds at most. fdw_start_begin: FDW_READY, FDW_AGAIN. It does not wait with -1; then it
+ * is called with fdw_start_patience() of the beginning. Once it begins, `signals` are held, and released with the end at
+ * the latest: few calls, because each may cost its caller the interpreter for 5 ms. An end without its begin does nothing, nor does a fork within a start. */
 int64_t fdw_start_patience(void);
-int fdw_start_begin(int64_t patience);
+int fdw_start_begin(int64_t patience, uint64_t signals);
 void fdw_start_end(void);
 void fdw_fork_begin(void);
 void fdw_fork_end(void);

@@ -23,32 +23,10 @@ static void note(int signal)
     atomic_store(&came[signal], 1);
 }
 
-/* Those of a fault cannot wait; those that cannot be caught do not. */
-static int can_wait(int signal)
-{
-    switch (signal) {
-    case SIGILL:
-    case SIGTRAP:
-    case SIGABRT:
-    case SIGBUS:
-    case SIGFPE:
-    case SIGSEGV:
-    case SIGSYS:
-        return 0;
-    default:
-        return 1;
-    }
-}
-
 static void hold(int signal)
 {
-    struct sigaction ours = {.sa_handler = note};
-    if (!can_wait(signal) || sigaction(signal, NULL, &host[signal]) < 0)
-        return;
-    if (host[signal].sa_handler == SIG_DFL || host[signal].sa_handler == SIG_IGN)
-        return;
-    ours.sa_flags = host[signal].sa_flags & (SA_RESTART | SA_ONSTACK);
-    is_host_known[signal] = sigaction(signal, &ours, NULL) == 0;
+    struct sigaction ours = {.sa_handler = note, .sa_flags = SA_ONSTACK};
+    is_host_known[signal] = sigaction(signal, &ours, &host[signal]) == 0;
 }
 
 static void give_back(void)
@@ -68,14 +46,15 @@ static void in_child(struct fork_hook *unused)
         is_host_known[signal] = came[signal] = 0;
 }
 
-void fdw_handlers_hold(void)
+void fdw_handlers_hold(uint64_t signals)
 {
     if (!process_is_main_thread() || are_held)
         return;
     process_lock(); /* a fork in between would find half of them */
     process_add_hook_once(&hook, in_child);
-    for (int signal = 1; signal < NSIG; signal++)
-        hold(signal);
+    for (int signal = 1; signal < NSIG && signal <= 64; signal++)
+        if (signals >> (signal - 1) & 1)
+            hold(signal);
     are_held = 1;
     process_unlock();
 }

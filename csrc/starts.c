@@ -69,15 +69,15 @@ int64_t fdw_start_patience(void)
     return clock_after(clock_now(), PATIENCE);
 }
 
-int fdw_start_begin(int64_t patience)
+int fdw_start_begin(int64_t patience, uint64_t signals)
 {
-    int64_t slice = process_slice(SLEEP_SLICE), until = min64(patience, slice);
+    int64_t until = patience < 0 ? 0 : min64(patience, process_slice(SLEEP_SLICE));
     process_lock();
     process_add_hook_once(&hook, start_afresh);
     now.starts_waiting++;
-    while (!start_may_go() && clock_now() < until)
+    while (!start_may_go() && until && clock_now() < until)
         process_wait_until(until);
-    int goes = start_may_go() || clock_now() >= patience;
+    int goes = start_may_go() || (until && clock_now() >= patience);
     now.starts_waiting--;
     if (now.starts_admitted && (goes || now.starts_admitted > now.starts_waiting))
         now.starts_admitted--;
@@ -86,18 +86,21 @@ int fdw_start_begin(int64_t patience)
         add_to_mine(A_START);
     }
     process_unlock();
+    if (goes)
+        fdw_handlers_hold(signals);
     return goes ? FDW_READY : FDW_AGAIN;
 }
 
 void fdw_start_end(void)
 {
-    if (!my_starts())
-        return;
-    process_lock();
-    add_to_mine(-A_START);
-    now.starts--;
-    process_wake_all();
-    process_unlock();
+    if (my_starts()) {
+        process_lock();
+        add_to_mine(-A_START);
+        now.starts--;
+        process_wake_all();
+        process_unlock();
+    }
+    fdw_handlers_release();
 }
 
 void fdw_fork_begin(void)

@@ -215,10 +215,12 @@ class Command:
             completed = self._completed()
         except BaseException as exc:  # noqa: BLE001 -- an interrupt may come anywhere, also when the result was there
             error = exc
-            try:
-                hold_handlers()
-            except BaseException as another:  # noqa: BLE001 -- they are held, but one was on its way
-                error = another
+            while True:
+                try:
+                    hold_handlers()
+                    break
+                except BaseException as another:  # noqa: BLE001 -- one was on its way
+                    error = another
             self._abort(error)
             raise error  # noqa: B904
         finally:
@@ -235,7 +237,6 @@ class Command:
         self._pump.open()
         try:
             begin_start()
-            hold_handlers()
             ends = self._open_pipes()
             # It is ours before it has a child: an exception in the middle of the start finds it.
             self._process = process = Child.__new__(Child)
@@ -243,7 +244,6 @@ class Command:
             self._watch()
         finally:
             end_start()
-            release_handlers()
 
     def _open_pipes(self) -> dict[str, Any]:
         """What the child gets as its standard streams."""
