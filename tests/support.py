@@ -139,6 +139,16 @@ def until_readable(fd: int) -> int:
     return fd
 
 
+def until_full(fd: int) -> None:
+    """Wait until whoever writes there has left no room."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    deadline = time.monotonic() + 10
+    while poll.poll(0):
+        assert time.monotonic() < deadline, "it was not filled"
+        time.sleep(0.001)
+
+
 # ---- data ----
 
 PATTERN = random.Random(1).randbytes(65521)  # the length is prime: a lost block cannot hide
